@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.flows.engine import find_references
 from callagent.agents.flows.format import (
@@ -23,6 +22,7 @@ from callagent.agents.flows.format import (
 )
 from callagent.agents.kernel import CheckReport, Finding, Findings, clean_name, read_text, repeats_a_repeat
 from callagent.errors import WorkerError
+from callagent.json_values import JsonObject, number_at, object_at, objects_at, text_at
 from callagent.workers import WorkerPool
 
 _EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
@@ -61,12 +61,14 @@ async def check_imports(pool: WorkerPool) -> CheckReport:
     return CheckReport((), sorted(_import_findings(answer)))
 
 
-def _import_findings(answer: Mapping[str, Any]) -> Iterator[Finding]:
-    for function in answer.get("functions") or ():
-        error = function.get("error")
-        if error:
+def _import_findings(answer: JsonObject) -> Iterator[Finding]:
+    for function in objects_at(answer, "functions"):
+        if error := object_at(function, "error"):
             message = f"The file cannot be imported: {error.get('type')}: {error.get('message')}"
-            yield Finding(str(error.get("file") or function.get("file")), int(error.get("line") or 1), message)
+            # The line may be one of another file, which this one imports.
+            yield Finding(
+                text_at(error, "file") or text_at(function, "file"), int(number_at(error, "line", 1)), message
+            )
 
 
 class _Checker:
@@ -373,7 +375,7 @@ def _names(experimental: ExperimentalSettings) -> Iterator[str]:
             yield from (f"{name}.{key}" for key in _keys(experimental.section(name)) if key not in honoured)
 
 
-def _keys(section: Mapping[str, Any]) -> Iterator[str]:
+def _keys(section: JsonObject) -> Iterator[str]:
     """Yield the keys of a section and of its overrides by flow and step."""
     for key, value in section.items():
         if key not in _OVERRIDES:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from callagent.agents.flows.messages import OptOuts
 from callagent.errors import CallagentError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 
 LIFETIME = 3600.0
 """Seconds for which an event's identifier and a handoff's data are valid."""
@@ -19,7 +19,7 @@ MAX_ENTRIES = 10_000
 MAX_PER_CALL = 100
 """Identifiers, and events received, of one call."""
 
-Take = Callable[[Mapping[str, Any]], None]
+Take = Callable[[JsonObject], None]
 
 
 class TooManyEvents(CallagentError):
@@ -41,7 +41,7 @@ class Outside:
     clock: Callable[[], float] = time.time
     opt_outs: OptOuts = field(default_factory=OptOuts)
     _expected: OrderedDict[str, _Expected] = field(default_factory=OrderedDict)
-    _handoffs: OrderedDict[str, tuple[float, dict[str, Any]]] = field(default_factory=OrderedDict)
+    _handoffs: OrderedDict[str, tuple[float, MutableJsonObject]] = field(default_factory=OrderedDict)
     _shared: dict[str, str] = field(default_factory=dict)
     """Shared identifier -> the call that used it last."""
 
@@ -53,18 +53,19 @@ class Outside:
         Raises `TooManyEvents`.
         """
         self._drop_expired()
+        # Bounded for each call: the functions of one must not push out the identifiers of all others.
         if sum(each.call_id == call_id for each in self._expected.values()) >= MAX_PER_CALL:
             raise TooManyEvents(f"more than {MAX_PER_CALL} external events in one call")
         identifier = secrets.token_urlsafe(24)
         self._expected[identifier] = _Expected(call_id, take, send_to_llm, self.clock() + LIFETIME)
         return identifier
 
-    def deliver(self, identifier: str, data: Any, content_type: str) -> bool:
+    def deliver(self, identifier: str, data: JsonValue, content_type: str) -> bool:
         """Give an event to the call that waits for it; return False where none does, or not any more."""
         expected = self._expected.get(identifier)
         if expected is None or expected.until < self.clock():
             return False
-        event = {
+        event: JsonObject = {
             "ext_event_id": identifier,
             "send_to_llm": expected.send_to_llm,
             "created_at": self.clock(),
@@ -81,16 +82,17 @@ class Outside:
 
     # Handoffs -------------------------------------------------------------------------------------------------------
 
-    def store_handoff(self, call_id: str, shared_id: str | None, data: Mapping[str, Any]) -> None:
+    def store_handoff(self, call_id: str, shared_id: str | None, data: JsonObject) -> None:
         """Store data for whoever takes the call over; the last handoff of a call wins."""
         self._drop_expired()
-        entry = {"id": call_id, "shared_id": shared_id, "data": dict(data)}
+        entry: MutableJsonObject = {"id": call_id, "shared_id": shared_id, "data": dict(data)}
         self._handoffs[call_id] = (self.clock() + LIFETIME, entry)
+        # A second handoff of the call begins its hour anew: it goes to the end, as the oldest are dropped first.
         self._handoffs.move_to_end(call_id)
         if shared_id:
             self._shared[shared_id] = call_id
 
-    def handoff(self, *, call_id: str = "", shared_id: str = "") -> dict[str, Any] | None:
+    def handoff(self, *, call_id: str = "", shared_id: str = "") -> MutableJsonObject | None:
         """Return `{"id", "shared_id", "data"}`; None: no handoff, or longer ago than `LIFETIME`."""
         self._drop_expired()
         found = self._handoffs.get(call_id or self._shared.get(shared_id, ""))
@@ -105,16 +107,17 @@ class Outside:
             self._expected.popitem(last=False)
         while self._handoffs and (next(iter(self._handoffs.values()))[0] < now or len(self._handoffs) >= MAX_ENTRIES):
             _, (_, entry) = self._handoffs.popitem(last=False)
-            if self._shared.get(entry["shared_id"]) == entry["id"]:
-                del self._shared[entry["shared_id"]]
+            # Another call may use the same shared identifier by now: its entry stays.
+            shared_id = entry["shared_id"]
+            if isinstance(shared_id, str) and self._shared.get(shared_id) == entry["id"]:
+                del self._shared[shared_id]
 
 
-def handoff_data(section: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]] | None:
+def handoff_data(section: JsonObject, state: JsonObject) -> tuple[str | None, MutableJsonObject] | None:
     """Return shared identifier and data as the section `handoff_api` names them; None: the project shares nothing."""
-    keys = section.get("state_keys")
-    if not isinstance(keys, list):
+    if not isinstance(section.get("state_keys"), list):
         return None
-    aliases = section.get("aliases")
-    aliases = aliases if isinstance(aliases, dict) else {}
+    aliases = object_at(section, "aliases")
     shared = state.get(str(section.get("shared_id_state_key") or "shared_id"))
-    return (str(shared) if shared else None), {str(aliases.get(key, key)): state.get(str(key)) for key in keys}
+    keys = [str(key) for key in list_at(section, "state_keys")]
+    return (str(shared) if shared else None), {str(aliases.get(key, key)): state.get(key) for key in keys}

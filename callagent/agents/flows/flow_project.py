@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.flows.engine import (
     DEFAULT_HANGUP_UTTERANCE,
@@ -43,6 +42,7 @@ from callagent.agents.flows.format import (
 from callagent.agents.protocol import Agent, AgentRecord, ExampleQuery, MetricWriter, ProjectGraph, PromptPosition
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, JsonValue
 from callagent.models import LanguageModel, for_call
 from callagent.workers import Plain, ProjectRuntime, WorkerPool
 
@@ -106,7 +106,7 @@ class FlowProject:
         return [text for text in resolved if "$" not in text and "{{" not in text]
 
     async def prompt_positions(
-        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+        self, at: datetime | None = None, state: JsonObject | None = None
     ) -> list[PromptPosition]:
         return list(flow_prompt_positions(self.project, self._settings, at, state or {}))
 
@@ -145,7 +145,7 @@ class FlowProject:
         return None
 
     async def run_function(
-        self, info: CallInfo, function: ProjectFunction, arguments: Mapping[str, Any], state: Mapping[str, Any]
+        self, info: CallInfo, function: ProjectFunction, arguments: JsonObject, state: JsonObject
     ) -> FunctionAnswer:
         """Run one function outside a call; nothing of what it queues is done."""
         async with self.standing_by(info, function.flow) as runner:
@@ -185,7 +185,7 @@ class FlowProject:
         }
 
 
-async def _no_metric(name: str, value: Any) -> None:
+async def _no_metric(name: str, value: JsonValue) -> None:
     """Outside a call nothing is kept."""
 
 
@@ -214,7 +214,7 @@ def load_flow_project(
 
 
 def flow_prompt_positions(
-    project: Project, settings: FlowSettings, at: datetime | None, state: Mapping[str, Any]
+    project: Project, settings: FlowSettings, at: datetime | None, state: JsonObject
 ) -> Iterator[PromptPosition]:
     """As a call sees them that takes place `at`; of its `state`, what has an entity's name was collected."""
     info = CallInfo("", "inbound", None, None, "text", at or datetime.now(UTC))

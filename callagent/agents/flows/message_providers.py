@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import make_msgid
-from typing import Any
 
 from callagent.agents.flows.messages import MessageFailed, OutgoingMessage
+from callagent.json_values import JsonObject, MutableJsonObject
 
 REQUEST_SECONDS = 10.0
 _SHOWN = 300
@@ -24,8 +24,8 @@ async def post(
     *,
     headers: Mapping[str, str],
     form: Mapping[str, str] | None = None,
-    document: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    document: JsonObject | None = None,
+) -> MutableJsonObject:
     """The JSON object of the answer. Raises `MessageFailed`; 429, 5xx and a lost connection are temporary."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
 

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from callagent.agents.actions import LimitReached
 from callagent.errors import CallagentError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 from callagent.log import get_logger
 from callagent.phone_numbers import comparable
 
@@ -49,7 +50,7 @@ class OutgoingMessage:
     subject: str = ""
     content_id: str = ""
     """Identifier of a content template that is stored at the provider."""
-    content_variables: Mapping[str, Any] = field(default_factory=dict)
+    content_variables: JsonObject = field(default_factory=dict)
     service: str = ""
     """The provider's messaging service, instead of a sender."""
 
@@ -88,7 +89,7 @@ class Outbox:
     rules: MessageRules = MessageRules()
     own_number: str | None = None
     """Number of the person on the line; None: withheld."""
-    sent: list[dict[str, Any]] = field(default_factory=list)
+    sent: list[MutableJsonObject] = field(default_factory=list)
     """Messages as the record shows them, including refused ones."""
     _accepted: int = 0
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
@@ -111,7 +112,7 @@ class Outbox:
 
     def post(self, message: OutgoingMessage, *, template: str = "", retries: int | None = None) -> None:
         """Begin to send a message; its entry in `sent` is updated with the outcome."""
-        entry: dict[str, Any] = {
+        entry: MutableJsonObject = {
             "kind": message.kind,
             "to": message.to,
             "from": message.sender,
@@ -149,7 +150,7 @@ class Outbox:
                 entry.update(status="failed", detail="the call was over before the provider answered")
 
 
-async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: dict[str, Any], tries: int) -> None:
+async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: MutableJsonObject, tries: int) -> None:
     """Send a message, with pauses of 1, 1, 2, 3, 5 … seconds between attempts."""
     pause, following = 1, 1
     for left in range(tries - 1, -1, -1):
@@ -168,7 +169,7 @@ async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: dict[
     log.warning("message_failed", kind=message.kind, detail=entry["detail"])
 
 
-def queued_message(entry: Mapping[str, Any], text: str) -> OutgoingMessage:
+def queued_message(entry: JsonObject, text: str) -> OutgoingMessage:
     """Build a text message from an entry of the queue; `text` is already rendered."""
     variables = entry.get("content_variables")
     return OutgoingMessage(
@@ -182,12 +183,12 @@ def queued_message(entry: Mapping[str, Any], text: str) -> OutgoingMessage:
     )
 
 
-def queued_email(entry: Mapping[str, Any]) -> OutgoingMessage:
+def queued_email(entry: JsonObject) -> OutgoingMessage:
     to, text, subject = (str(entry.get(key) or "") for key in ("to", "body", "subject"))
     return OutgoingMessage("email", to, "", text, subject)
 
 
-def plain_list(value: Any) -> Sequence[Mapping[str, Any]]:
+def plain_list(value: JsonValue) -> Sequence[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

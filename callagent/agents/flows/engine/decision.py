@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from callagent.agents.flows.format import Project
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, object_at
 
 MAX_CONTENT = 20_000
 """Characters of a function's result that the model is shown."""
@@ -25,7 +25,7 @@ class Transition:
     def __bool__(self) -> bool:
         return bool(self.goto_flow or self.goto_step or self.exit_flow)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> MutableJsonObject:
         return {"goto_flow": self.goto_flow, "goto_step": self.goto_step, "exit_flow": self.exit_flow}
 
 
@@ -46,7 +46,7 @@ class Decision:
 
     variant: str | None = None
     language: str | None = None
-    voice: Mapping[str, Any] | None = None
+    voice: JsonObject | None = None
     transition: Transition = Transition()
     content: str = ""
     """The tool result for the model."""
@@ -56,7 +56,7 @@ class Decision:
     end_turn: bool = True
     handoff: HandoffRequest | None = None
     hangup: bool = False
-    listen: Mapping[str, Any] | None = None
+    listen: JsonObject | None = None
     unusable: bool = False
     """The function returned a value of a type that is not part of the return protocol."""
 
@@ -75,29 +75,33 @@ class Decision:
         return self.ends_call or self.utterance is not None or bool(self.transition)
 
 
-def decide(answer: Mapping[str, Any]) -> Decision:
+def decide(answer: JsonObject) -> Decision:
     """Read the worker's answer of a function that returned."""
-    effects: Mapping[str, Any] = answer.get("effects") or {}
+    effects = object_at(answer, "effects")
     kind, value = answer.get("returned_kind"), answer.get("returned")
-    if kind == "dict" and isinstance(value, dict):
+    if kind == "dict" and isinstance(value, Mapping):
         return _from_dict(value, effects)
     if kind == "str":
         return _from_dict({"content": str(value)}, effects)
     if kind == "none" or value is None:
         return _from_dict({}, effects)
-    return Decision(content=BAD_RETURN, unusable=True, variant=effects.get("variant"), language=effects.get("language"))
+    # Variant and language were set by calls of their own, so they stand; where the call goes is not certain any more.
+    variant, language = _name(effects.get("variant")), _name(effects.get("language"))
+    return Decision(content=BAD_RETURN, unusable=True, variant=variant, language=language)
 
 
-def _from_dict(value: Mapping[str, Any], effects: Mapping[str, Any]) -> Decision:
-    queued: Mapping[str, Any] = effects.get("handoff") or {}
+def _from_dict(value: JsonObject, effects: JsonObject) -> Decision:
+    # What the function returned wins over what it queued by methods of `conv`, and an utterance of the value itself
+    # over one inside its handoff.
+    queued = object_at(effects, "handoff")
     handoff = _handoff(value.get("handoff"), value) or (_queued_handoff(queued) if queued else None)
     utterance = _first_text(
         value.get("utterance"), _inner_utterance(value), queued.get("utterance"), effects.get("say")
     )
     return Decision(
-        variant=_name(value.get("variant")) or effects.get("variant"),
-        language=effects.get("language"),
-        voice=effects.get("voice"),
+        variant=_name(value.get("variant")) or _name(effects.get("variant")),
+        language=_name(effects.get("language")),
+        voice=object_at(effects, "voice") or None,
         transition=_transition(value.get("transition")) or _queued_transition(effects),
         content=str(value.get("content") or "")[:MAX_CONTENT],
         utterance=utterance,
@@ -105,30 +109,30 @@ def _from_dict(value: Mapping[str, Any], effects: Mapping[str, Any]) -> Decision
         end_turn=value.get("end_turn") is not False,
         handoff=handoff,
         hangup=bool(value.get("hangup")),
-        listen=value["listen"] if isinstance(value.get("listen"), dict) else None,
+        # Present but empty still counts: it is a function's wish to listen, with nothing changed.
+        listen=object_at(value, "listen") if isinstance(value.get("listen"), Mapping) else None,
     )
 
 
-def _first_text(*candidates: Any) -> str | None:
+def _first_text(*candidates: JsonValue) -> str | None:
     return next((str(candidate) for candidate in candidates if candidate is not None), None)
 
 
-def _name(value: Any) -> str | None:
+def _name(value: JsonValue) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _inner_utterance(value: Mapping[str, Any]) -> Any:
-    handoff = value.get("handoff")
-    return handoff.get("utterance") if isinstance(handoff, dict) else None
+def _inner_utterance(value: JsonObject) -> JsonValue:
+    return object_at(value, "handoff").get("utterance")
 
 
-def _transition(value: Any) -> Transition:
-    if not isinstance(value, dict):
+def _transition(value: JsonValue) -> Transition:
+    if not isinstance(value, Mapping):
         return Transition()
     return Transition(_name(value.get("goto_flow")), _name(value.get("goto_step")), bool(value.get("exit_flow")))
 
 
-def _queued_transition(effects: Mapping[str, Any]) -> Transition:
+def _queued_transition(effects: JsonObject) -> Transition:
     """Return the transition that a function queued: `goto_flow` wins over `goto_step`, and both over `exit_flow`."""
     flow, step = _name(effects.get("goto_flow")), _name(effects.get("goto_step"))
     if flow:
@@ -138,14 +142,14 @@ def _queued_transition(effects: Mapping[str, Any]) -> Transition:
     return Transition(exit_flow=bool(effects.get("exit_flow")))
 
 
-def _handoff(value: Any, returned: Mapping[str, Any]) -> HandoffRequest | None:
+def _handoff(value: JsonValue, returned: JsonObject) -> HandoffRequest | None:
     if not value:
         return None
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
+        # `"handoff": "sales"`, or `"handoff": true` for the default one.
         return HandoffRequest(_name(value), _name(returned.get("reason")))
     method = next((name for name in ("refer", "invite", "bye", "cxone") if name in value), None)
-    details = value.get(method or "")
-    details = details if isinstance(details, dict) else {}
+    details = object_at(value, method or "")
     return HandoffRequest(
         destination=_name(value.get("type")) or _name(value.get("destination")),
         reason=_name(value.get("reason")),
@@ -156,7 +160,7 @@ def _handoff(value: Any, returned: Mapping[str, Any]) -> HandoffRequest | None:
     )
 
 
-def _queued_handoff(queued: Mapping[str, Any]) -> HandoffRequest:
+def _queued_handoff(queued: JsonObject) -> HandoffRequest:
     return HandoffRequest(
         destination=_name(queued.get("destination")),
         reason=_name(queued.get("reason")) or _name(queued.get("destination")),
@@ -165,10 +169,11 @@ def _queued_handoff(queued: Mapping[str, Any]) -> HandoffRequest:
     )
 
 
-def _headers(value: Any) -> dict[str, str]:
+def _headers(value: JsonValue) -> dict[str, str]:
+    # The platform's documents have a list of `{"key", "value"}`, its Python API a dict. Projects return either.
     if isinstance(value, list):
-        value = {each.get("key"): each.get("value") for each in value if isinstance(each, dict)}
-    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
+        return {str(each.get("key")): str(each.get("value")) for each in value if isinstance(each, Mapping)}
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)

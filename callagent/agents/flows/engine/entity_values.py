@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
-from typing import Any
 
 from callagent.agents.flows.format import Entity
 from callagent.agents.kernel import Pattern
+from callagent.json_values import JsonObject, JsonValue, list_at, number_at, text_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class EntityResult:
     value: str
     type: str
     error: str | None = None
-    native: Any = None
+    native: JsonValue = None
 
 
 _ONES = {
@@ -31,7 +32,7 @@ _ONES = {
     "seventeen": 17, "eighteen": 18, "nineteen": 19,
 }  # fmt: skip
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
-_Check = Callable[[str, Mapping[str, Any], date], Any]
+_Check = Callable[[str, JsonObject, date], JsonValue]
 _REPEATS = {"double": 2, "triple": 3}
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS = (
@@ -47,7 +48,7 @@ _POSTAL = {
 }
 
 
-def validate(entity: Entity, value: Any, today: date) -> EntityResult:
+def validate(entity: Entity, value: JsonValue, today: date) -> EntityResult:
     """Validate one value; the `error` of an invalid one is told to the model."""
     text = _as_text(value)
     if not text:
@@ -60,7 +61,7 @@ def validate(entity: Entity, value: Any, today: date) -> EntityResult:
     return EntityResult(entity.name, True, str(native), entity.type, None, native)
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: JsonValue) -> str:
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -101,7 +102,7 @@ def spoken_number(text: str) -> int | None:
     return total + current if seen else None
 
 
-def _numeric(text: str, config: Mapping[str, Any], today: date) -> int | float:
+def _numeric(text: str, config: JsonObject, today: date) -> int | float:
     plain = re.sub(r"(?<=\d),(?=\d{3})", "", text).strip("$€£ ")
     number: int | float
     if re.fullmatch(r"[+-]?\d+", plain):
@@ -118,9 +119,9 @@ def _numeric(text: str, config: Mapping[str, Any], today: date) -> int | float:
         if not number.is_integer():
             raise ValueError("It should be a whole number.")
         number = int(number)
-    low, high = config.get("min"), config.get("max")
-    if config.get("has_range") and ((low is not None and number < low) or (high is not None and number > high)):
-        raise ValueError(f"It should be between {low} and {high}.")
+    low, high = (number_at(config, "min", -math.inf), number_at(config, "max", math.inf))
+    if config.get("has_range") and not low <= number <= high:
+        raise ValueError(f"It should be between {config.get('min')} and {config.get('max')}.")
     return number
 
 
@@ -130,9 +131,9 @@ def _expression(text: str) -> Pattern:
     return Pattern(text)
 
 
-def _alphanumeric(text: str, config: Mapping[str, Any], today: date) -> str:
+def _alphanumeric(text: str, config: JsonObject, today: date) -> str:
     kind = str(config.get("validation_type") or "").lower()
-    expression = _expression(config.get("regular_expression") or _POSTAL.get(kind) or r".+")
+    expression = _expression(text_at(config, "regular_expression") or _POSTAL.get(kind) or r".+")
     candidates = [text, re.sub(r"[\s.-]+", "", text), re.sub(r"[\s.-]+", "", text).upper(), spoken_digits(text) or ""]
     for candidate in candidates:
         if candidate and expression.fullmatch(candidate):
@@ -140,15 +141,15 @@ def _alphanumeric(text: str, config: Mapping[str, Any], today: date) -> str:
     raise ValueError(f"'{text}' does not have the expected form.")
 
 
-def _enum(text: str, config: Mapping[str, Any], today: date) -> str:
-    options = [str(option) for option in config.get("options") or ()]
+def _enum(text: str, config: JsonObject, today: date) -> str:
+    options = [str(option) for option in list_at(config, "options")]
     found = next((option for option in options if option.lower() == text.lower()), None)
     if found is None:
         raise ValueError(f"It should be one of: {', '.join(options)}.")
     return found
 
 
-def _date(text: str, config: Mapping[str, Any], today: date) -> str:
+def _date(text: str, config: JsonObject, today: date) -> str:
     match = re.fullmatch(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:T.*)?", text)
     if match:
         return _calendar_day(*(int(part) for part in match.groups())).isoformat()
@@ -202,14 +203,14 @@ def _named_day(text: str, today: date) -> date | None:
     return found if found >= today else _calendar_day(today.year + 1, month, day)
 
 
-def _phone(text: str, config: Mapping[str, Any], today: date) -> str:
+def _phone(text: str, config: JsonObject, today: date) -> str:
     digits = re.sub(r"\D", "", text) if re.search(r"\d", text) else ""
     digits = digits if len(digits) >= 7 else (spoken_digits(text) or digits)
     if text.startswith("+") or digits.startswith("00"):
         digits = digits.removeprefix("00")
         if 8 <= len(digits) <= 15:
             return f"+{digits}"
-    countries = [str(code).upper() for code in config.get("country_codes") or ()]
+    countries = [str(code).upper() for code in list_at(config, "country_codes")]
     if not 7 <= len(digits) <= 15:
         raise ValueError(f"'{text}' is not a complete phone number.")
     if countries and set(countries) <= {"US", "CA"} and len(digits.removeprefix("1")) != 10:
@@ -225,7 +226,7 @@ def prefix_shared(countries: list[str]) -> bool:
     return len({_COUNTRIES.get(code) for code in countries}) == 1
 
 
-def _time(text: str, config: Mapping[str, Any], today: date) -> str:
+def _time(text: str, config: JsonObject, today: date) -> str:
     minutes = _minutes(text)
     if minutes is None:
         raise ValueError(f"'{text}' is not a time. Give it as HH:MM.")
@@ -257,7 +258,7 @@ def _clock_minutes(hour: int, minute: int, half: str | None) -> int | None:
     return hour * 60 + minute if 0 <= hour < 24 and 0 <= minute < 60 else None
 
 
-def _any_text(text: str, config: Mapping[str, Any], today: date) -> str:
+def _any_text(text: str, config: JsonObject, today: date) -> str:
     return text
 
 

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from callagent.agents.actions import DigitSettings, ListenSettings
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.format import Biasing, ProjectFunction, Step, positive, seconds
+from callagent.json_values import JsonObject
 
 _EXPECTED = {
     "numeric": "5 5 5 0 1 4 2",
@@ -35,7 +33,7 @@ _ENTITY_KINDS = {
 }
 
 
-def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None = None) -> ListenSettings:
+def listen_settings(conversation: Conversation, listen: JsonObject | None = None) -> ListenSettings:
     """Return how the next turn is taken. `listen`, from a function, holds for this turn and wins over the step."""
     settings, step = conversation.position_settings, conversation.step
     given = listen or {}
@@ -72,7 +70,7 @@ def interruptible(conversation: Conversation) -> bool:
     return next((wish for wish in candidates if wish is not None), True)
 
 
-def _section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _section(value: JsonObject, key: str) -> JsonObject:
     section = value.get(key)
     return section if isinstance(section, dict) else {}
 
@@ -91,7 +89,7 @@ def _digits(conversation: Conversation, step: Step | None) -> DigitSettings | No
     )
 
 
-def _listen_digits(dtmf: Mapping[str, Any], base: DigitSettings | None) -> DigitSettings:
+def _listen_digits(dtmf: JsonObject, base: DigitSettings | None) -> DigitSettings:
     base = base or DigitSettings()
     return DigitSettings(
         max_digits=max(0, int(positive(dtmf.get("num_digits")) or base.max_digits)),
@@ -103,7 +101,7 @@ def _listen_digits(dtmf: Mapping[str, Any], base: DigitSettings | None) -> Digit
     )
 
 
-def _listen_barge_in(given: Mapping[str, Any]) -> bool | None:
+def _listen_barge_in(given: JsonObject) -> bool | None:
     enabled = _section(given, "barge_in").get("is_enabled")
     return enabled if isinstance(enabled, bool) else None
 
@@ -128,7 +126,7 @@ def _expected(conversation: Conversation, step: Step | None) -> str:
     return " ".join(_EXPECTED[kind] for kind in _biasing(conversation, step).kinds)
 
 
-def _keywords(conversation: Conversation, step: Step | None, asr: Mapping[str, Any]) -> tuple[str, ...]:
+def _keywords(conversation: Conversation, step: Step | None, asr: JsonObject) -> tuple[str, ...]:
     own = asr.get("keywords")
     given = tuple(str(word) for word in own) if isinstance(own, list) else ()
     step_words = _biasing(conversation, step).keywords

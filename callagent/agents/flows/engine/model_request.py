@@ -82,6 +82,7 @@ async def stream_sentences(model: LanguageModel, answer: Answer, request: ModelR
     """Yield the sentences to speak until the answer is over or a filter cuts it. Raises `ProviderError`."""
     loop = asyncio.get_running_loop()
     stream = model.stream(request.messages, request.toolset.schemas, request.settings)
+    # Closed at once, by a barge-in or a filter too: an open stream costs tokens and the provider's connection.
     async with aclosing(stream) as deltas:
         async for delta in deltas:
             for sentence in answer.feed(delta, loop.time()):

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.flows.format.agent_settings import (
     Guardrail,
@@ -55,6 +54,7 @@ from callagent.agents.flows.format.voice import (
 )
 from callagent.agents.kernel import Document, Findings, Reader, clean_name, read_text, read_yaml
 from callagent.agents.protocol import GraphEdge, GraphFlow, GraphStep, ProjectGraph
+from callagent.json_values import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class _Loader:
         if not text:
             return ExperimentalSettings()
         try:
-            data: Any = json.loads(text)
+            data: JsonValue = json.loads(text)
         except json.JSONDecodeError as error:
             self._findings.error(file, error.lineno, f"Not valid JSON: {error.msg}.")
             return ExperimentalSettings()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypedDict
 @dataclass
 class MetricEvent:
     name: str
-    value: Any = None
+    value: object = None
 
 
 @dataclass
@@ -89,8 +89,8 @@ class Attachment:
     content_type: str = "unspecified"
     title: str | None = None
     preview_image_url: str | None = None
-    call_to_action: Any = None
-    chart_spec: Any = None
+    call_to_action: object = None
+    chart_spec: object = None
 
 
 @dataclass
@@ -142,8 +142,8 @@ class StepAttempt(TypedDict, total=False):
     channel: str
     attempt_number: int
     status: str
-    result: Any
-    step_data: Any
+    result: object
+    step_data: object
     attempted_at: str
     completed_at: str
 
@@ -232,7 +232,7 @@ class AgentResponse:
         return f"Agent: {self.text}"
 
 
-def history_of(entries: Iterable[Mapping[str, Any]]) -> list[UserInput | AgentResponse]:
+def history_of(entries: Iterable[Mapping[str, object]]) -> list[UserInput | AgentResponse]:
     """From `{"role", "text"}`; the model's word for the agent is accepted too."""
     return [
         UserInput(str(entry.get("text") or "")) if entry.get("role") == "user" else AgentResponse(str(entry["text"]))
@@ -316,12 +316,12 @@ class Unavailable:
 
 
 class TTSVoice:
-    def __init__(self, provider: str, provider_voice_id: str, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, provider: str, provider_voice_id: str, config: Mapping[str, object] | None = None) -> None:
         self.provider = provider
         self.provider_voice_id = provider_voice_id
         self.config = {name: value for name, value in (config or {}).items() if value is not None}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"provider": self.provider, "provider_voice_id": self.provider_voice_id, "config": dict(self.config)}
 
     def __eq__(self, other: object) -> bool:
@@ -338,7 +338,7 @@ VoiceType = TTSVoice
 
 
 class CustomVoice(TTSVoice):
-    def __init__(self, provider: str, provider_voice_id: str, **config: Any) -> None:
+    def __init__(self, provider: str, provider_voice_id: str, **config: object) -> None:
         super().__init__(provider, provider_voice_id, config)
 
 
@@ -388,9 +388,9 @@ class _NamedSettings(TTSVoice):
     """A voice whose class gives the provider, the order of positional settings and their defaults."""
 
     PROVIDER = ""
-    SETTINGS: tuple[tuple[str, Any], ...] = ()
+    SETTINGS: tuple[tuple[str, object], ...] = ()
 
-    def __init__(self, provider_voice_id: str, *values: Any, **named: Any) -> None:
+    def __init__(self, provider_voice_id: str, *values: object, **named: object) -> None:
         names = [name for name, _ in self.SETTINGS]
         unknown = set(named) - set(names)
         if unknown or len(values) > len(names):
@@ -445,7 +445,7 @@ class GoogleGeminiVoice(_NamedSettings):
 
 
 class MinimaxVoice(TTSVoice):
-    def __init__(self, model_id: str, voice_id: str, *values: Any, **named: Any) -> None:
+    def __init__(self, model_id: str, voice_id: str, *values: object, **named: object) -> None:
         config = {**dict(zip(("speed", "vol", "pitch", "emotion"), values, strict=False)), **named}
         super().__init__("minimax", voice_id, {"model_id": model_id, **config})
 

@@ -43,10 +43,10 @@ class _StandIn(type):
 
     _stands_for: type
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls._stands_for)
 
-    def __subclasscheck__(cls, subclass: Any) -> bool:
+    def __subclasscheck__(cls, subclass: type) -> bool:
         return issubclass(subclass, cls._stands_for)
 
 
@@ -56,6 +56,7 @@ def pinned_datetime(instant: datetime.datetime) -> ModuleType:
     class Date(datetime.date, metaclass=_StandIn):
         _stands_for = datetime.date
 
+        # An ordinary date, which can be pickled: the stand-in itself never has an instance.
         def __new__(cls, *given: Any, **named: Any) -> Any:
             return datetime.date(*given, **named)
 
@@ -71,6 +72,7 @@ def pinned_datetime(instant: datetime.datetime) -> ModuleType:
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            # Without a zone: the machine's local time, as the real one returns it.
             return instant.astimezone().replace(tzinfo=None) if tz is None else instant.astimezone(tz)
 
         @classmethod
@@ -86,8 +88,9 @@ def pinned_datetime(instant: datetime.datetime) -> ModuleType:
     return module
 
 
-def replace_in(namespace: dict[str, Any], pinned: ModuleType) -> None:
+def replace_in(namespace: dict[str, object], pinned: ModuleType) -> None:
     """Put the pinned classes where a module has the real ones."""
+    # By identity: the values of a project's module are any objects, whose own comparison must not run here.
     stand_ins = {id(datetime): pinned, id(datetime.datetime): pinned.datetime, id(datetime.date): pinned.date}
     for name, value in list(namespace.items()):
         if id(value) in stand_ins:

@@ -7,7 +7,7 @@ only metrics are sent while it runs, because they must be durable when `write_me
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -41,8 +41,8 @@ from callagent.agents.flows.runtime.state import (
 )
 from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
 from callagent.agents.kernel import project, project_or_note
-from callagent.json_values import JsonValue
-from callagent.workers import AskFailed, Channel
+from callagent.json_values import JsonValue, MutableJsonObject
+from callagent.workers import AskFailed, Channel, Plain
 
 Item = TypeVar("Item")
 
@@ -90,7 +90,7 @@ class Translations:
             raise KeyError(key) from None
 
 
-def named(kind: Callable[..., Item], entries: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Item]:
+def named(kind: Callable[..., Item], entries: Mapping[str, Plain] | None) -> dict[str, Item]:
     """Build dataclasses by name; keys that the class does not have are left out."""
     known = {item.name for item in fields(kind)} - {"name"}  # type: ignore[arg-type]
     return {
@@ -101,7 +101,7 @@ def named(kind: Callable[..., Item], entries: Mapping[str, Mapping[str, Any]] | 
     }
 
 
-def entities_of(entries: Mapping[str, Any]) -> Entities:
+def entities_of(entries: Plain) -> Entities:
     known = {item.name for item in fields(EntityValidationResult)} - {"name"}
     entities = Entities()
     for name, entry in entries.items():
@@ -129,8 +129,8 @@ class Messaging:
 
     sms_templates: dict[str, SMSTemplate]
     webchat: WebchatInterface
-    attachments: list[Any]
-    response_suggestions: list[Any]
+    attachments: list[object]
+    response_suggestions: list[object]
     _effects: Effects
 
     def send_sms(self, to_number: str, from_number: str, content: str, retry_count: int | None = None) -> None:
@@ -149,24 +149,25 @@ class Messaging:
         self._queue_sms("content", to_number, retry_count, from_number=from_number, content_id=content_id,
                         content=content, whatsapp=True)  # fmt: skip
 
-    def send_content_template(self, messaging_service_id: str, to_number: str, content_id: str, **more: Any) -> None:
+    def send_content_template(self, messaging_service_id: str, to_number: str, content_id: str, **more: object) -> None:
         retry_count = more.pop("retry_count", None)
+        retry_count = retry_count if isinstance(retry_count, int) else None
         self._queue_sms("content", to_number, retry_count, messaging_service_id=messaging_service_id,
                         content_id=content_id, **more)  # fmt: skip
 
-    def _queue_sms(self, kind: str, to_number: str, retry_count: int | None, **more: Any) -> None:
+    def _queue_sms(self, kind: str, to_number: str, retry_count: int | None, **more: object) -> None:
         self._effects.sms.append({"kind": kind, "to_number": to_number, "retry_count": retry_count, **more})
 
     def send_email(self, to: str, body: str, subject: str = "") -> None:
         self._effects.emails.append({"to": to, "subject": subject, "body": body})
 
-    def add_attachments(self, attachments: list[Any]) -> None:
+    def add_attachments(self, attachments: Sequence[object]) -> None:
         self.attachments.extend(attachments)
 
-    def set_response_suggestions(self, suggestions: list[Any]) -> None:
+    def set_response_suggestions(self, suggestions: Sequence[object]) -> None:
         self.response_suggestions = list(suggestions)
 
-    def _take_shown(self) -> dict[str, Any] | None:
+    def _take_shown(self) -> dict[str, object] | None:
         """Take what this run queued for a screen; None: nothing."""
         shown = {
             "attachments": self.attachments,
@@ -202,15 +203,15 @@ class Conversation(Messaging):
         self.generic_external_events: list[dict[str, Any]] = []
         self.integration_attributes: dict[str, Any] | None = None
         self.outbound_campaign: dict[str, Any] | None = None
-        self._analytics_events: list[Any] = []
+        self._analytics_events: list[object] = []
         self._metrics: Metrics = parts.metrics
         self._expect_event = parts.expect_event
         self._variant_values: dict[str, Variant] = {}
         self.end_attempt = 1
-        self._snapshot: dict[str, Any] = {}
+        self._snapshot: Plain = {}
         self._begin({}, Effects())
 
-    def _begin(self, snapshot: Mapping[str, Any], effects: Effects) -> None:
+    def _begin(self, snapshot: Plain, effects: Effects) -> None:
         """Start a run with its snapshot; a key that is absent keeps its value of the run before."""
         self._snapshot = {**self._snapshot, **snapshot}
         self._effects = effects
@@ -264,7 +265,7 @@ class Conversation(Messaging):
 
     @property
     def metrics_queue(self) -> list[MetricEvent]:
-        return [MetricEvent(entry["name"], entry["value"]) for entry in self._effects.metrics]
+        return [MetricEvent(str(entry["name"]), entry["value"]) for entry in self._effects.metrics]
 
     @property
     def sms_queue(self) -> list[dict[str, Any]]:
@@ -349,11 +350,11 @@ class Conversation(Messaging):
 
     # Metrics and records ------------------------------------------------------------------------------------------
 
-    def write_metric(self, name: str, value: Any = None, *, write_once: bool = False) -> None:
+    def write_metric(self, name: str, value: object = None, *, write_once: bool = False) -> None:
         """Write a metric; it is durable when this returns."""
         self._metrics.write(name, value, write_once, self._effects)
 
-    def log_api_response(self, response: Any, override_url: str | None = None) -> None:
+    def log_api_response(self, response: object, override_url: str | None = None) -> None:
         """Log address, status and duration of a `requests.Response`, and the text of a failure."""
         request = getattr(response, "request", None)
         status = getattr(response, "status_code", None)
@@ -402,24 +403,24 @@ class Effects:
     goto_step: str | None = None
     exit_flow: bool = False
     goto_csat_flow: bool = False
-    handoff: dict[str, Any] | None = None
+    handoff: dict[str, object] | None = None
     variant: str | None = None
     language: str | None = None
     voice: JsonValue = None
-    asr_biasing: dict[str, Any] | None = None
-    background_track: dict[str, Any] | None = None
+    asr_biasing: dict[str, object] | None = None
+    background_track: dict[str, object] | None = None
     disabled_topics: list[str] | None = None
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, object]] = field(default_factory=list)
     sms: list[dict[str, Any]] = field(default_factory=list)
-    emails: list[dict[str, Any]] = field(default_factory=list)
+    emails: list[dict[str, object]] = field(default_factory=list)
     discard_recording: bool = False
-    shown: dict[str, Any] | None = None
+    shown: dict[str, object] | None = None
     """`{"attachments", "suggestions", "call_actions"}`, when one of them changed."""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> MutableJsonObject:
         """Return the effects as plain data. Raises `TooLarge` when project code queued more than `EFFECTS_LIMIT`."""
-        shown: dict[str, Any] = project(asdict(self), EFFECTS_LIMIT)
-        return shown
+        effects: dict[str, object] = asdict(self)
+        return project(effects, EFFECTS_LIMIT)
 
 
 NAME_LIMIT = 128
@@ -433,10 +434,10 @@ class Metrics:
         self.events: list[MetricEvent] = []
         """The metrics written in this call, including those of this run."""
 
-    def begin(self, written: Iterable[Mapping[str, Any]]) -> None:
+    def begin(self, written: Iterable[Mapping[str, object]]) -> None:
         self.events = [MetricEvent(str(entry.get("name")), entry.get("value")) for entry in written]
 
-    def write(self, name: Any, value: Any, write_once: bool, effects: Effects) -> None:
+    def write(self, name: object, value: object, write_once: bool, effects: Effects) -> None:
         name = str(name)
         if len(name) > NAME_LIMIT:
             self._log.error(f"metric name of {len(name)} characters cut to {NAME_LIMIT}")

@@ -18,15 +18,15 @@ class FunctionNotes:
 
     description: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
-    latency: dict[str, Any] | None = None
+    latency: dict[str, object] | None = None
 
 
-def notes_of(function: Any) -> FunctionNotes:
+def notes_of(function: object) -> FunctionNotes:
     notes = getattr(function, _ATTRIBUTE, None)
     return notes if isinstance(notes, FunctionNotes) else FunctionNotes()
 
 
-def _note(function: Any) -> FunctionNotes:
+def _note(function: object) -> FunctionNotes:
     notes = notes_of(function)
     setattr(function, _ATTRIBUTE, notes)
     return notes
@@ -81,13 +81,13 @@ def type_name(parameter: inspect.Parameter) -> str:
     return annotation.strip("'\"") if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
-def takes_flow(function: Callable[..., Any]) -> bool:
+def takes_flow(function: Callable[..., object]) -> bool:
     """Return whether the second parameter is the flow."""
     parameters = list(inspect.signature(function).parameters.values())
     return len(parameters) > 1 and (parameters[1].name == "flow" or type_name(parameters[1]) == "Flow")
 
 
-def model_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def model_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
     """Return the parameters that the model fills: all but `conv` and `flow`."""
     return [
         parameter
@@ -97,9 +97,9 @@ def model_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     ]
 
 
-def bind(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def bind(function: Callable[..., object], arguments: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
     """Return the keyword arguments for a call, and remarks for the log on arguments that were corrected."""
-    bound: dict[str, Any] = {}
+    bound: dict[str, object] = {}
     remarks: list[str] = []
     for parameter in model_parameters(function):
         wanted = type_name(parameter)
@@ -120,7 +120,7 @@ def bind(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[di
     return bound, remarks
 
 
-def _coerce(given: Any, wanted: str) -> Any:
+def _coerce(given: object, wanted: str) -> object:
     match wanted:
         case "str":
             return _as_text(given)
@@ -134,13 +134,13 @@ def _coerce(given: Any, wanted: str) -> Any:
             return given
 
 
-def _as_text(given: Any) -> str:
+def _as_text(given: object) -> str:
     if isinstance(given, bool):
         return "true" if given else "false"
     return given if isinstance(given, str) else str(given)
 
 
-def _as_bool(given: Any) -> bool:
+def _as_bool(given: object) -> bool:
     if isinstance(given, str):
         word = given.strip().lower()
         if word not in _TRUE | _FALSE:
@@ -149,7 +149,7 @@ def _as_bool(given: Any) -> bool:
     return bool(given)
 
 
-def _as_int(given: Any) -> int:
+def _as_int(given: object) -> int:
     if isinstance(given, str):
         given = given.strip()
         try:
@@ -163,14 +163,14 @@ def _as_int(given: Any) -> int:
     return int(given)
 
 
-Find = Callable[[str], Callable[..., Any]]
+Find = Callable[[str], Callable[..., object]]
 """The main function of a file; raises AttributeError when there is none and what its import raised when it failed."""
 
 
 class FunctionExecutor:
     """`conv.functions.name(…)`: the conversation (and the flow, where it is taken) need not be passed."""
 
-    def __init__(self, find: Find, conv: Any, flow: Any) -> None:
+    def __init__(self, find: Find, conv: object, flow: object) -> None:
         self._find = find
         self._conv = conv
         self._flow = flow
@@ -180,12 +180,14 @@ class FunctionExecutor:
             raise AttributeError(name)
         function = self._find(name)
 
-        def call(*arguments: Any, **named: Any) -> Any:
+        def call(*arguments: object, **named: object) -> object:
             return function(*self._inject(function, arguments, named), **named)
 
         return call
 
-    def _inject(self, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    def _inject(
+        self, function: Callable[..., object], given: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, ...]:
         """Put `conv` and `flow` before the arguments, unless the project passes them itself."""
         given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
         if "conv" in named:

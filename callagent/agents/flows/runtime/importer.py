@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from callagent.agents.flows.runtime.clock import pinned_datetime, replace_in
 from callagent.agents.flows.runtime.function_calls import JSON_TYPES, model_parameters, notes_of, type_name
@@ -87,10 +87,10 @@ class FunctionFile:
     """The flow's folder."""
     name: str
     path: Path
-    function: Callable[..., Any] | None
-    error: dict[str, Any] | None
+    function: Callable[..., object] | None
+    error: dict[str, str | int | None] | None
 
-    def main(self) -> Callable[..., Any]:
+    def main(self) -> Callable[..., object]:
         """Return the function that is named like the file. Raises `FunctionNotImported`."""
         if self.function is None:
             error = self.error or {}
@@ -100,7 +100,7 @@ class FunctionFile:
             )
         return self.function
 
-    def describe(self, root: Path) -> dict[str, Any]:
+    def describe(self, root: Path) -> dict[str, object]:
         notes = notes_of(self.function)
         parameters = model_parameters(self.function) if self.function is not None else []
         code = getattr(inspect.unwrap(self.function), "__code__", None) if self.function is not None else None
@@ -140,7 +140,7 @@ class Catalog:
         """Pin the time that the project's code reads."""
         self._space.pin(instant)
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, object]]:
         return [file.describe(self._root) for file in self._files.values()]
 
     def find(self, kind: str, flow: str | None, name: str) -> FunctionFile:
@@ -154,15 +154,15 @@ class Catalog:
             raise LookupError(f"the project has no {kind} function '{name}'{where}")
         return found
 
-    def global_function(self, name: str) -> Callable[..., Any]:
+    def global_function(self, name: str) -> Callable[..., object]:
         """Return the function behind `conv.functions.<name>`."""
         return self._attribute("global", None, name)
 
-    def flow_function(self, flow: str | None) -> Callable[[str], Callable[..., Any]]:
+    def flow_function(self, flow: str | None) -> Callable[[str], Callable[..., object]]:
         """Return what finds the function behind `flow.functions.<name>`."""
         return lambda name: self._attribute("flow", flow, name)
 
-    def _attribute(self, kind: str, flow: str | None, name: str) -> Callable[..., Any]:
+    def _attribute(self, kind: str, flow: str | None, name: str) -> Callable[..., object]:
         try:
             return self.find(kind, flow, name).main()
         except LookupError as error:

@@ -11,14 +11,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from callagent.agents.flows.runtime.api_types import InvalidInput, NotAvailable, SecretNotFound
+from callagent.json_values import JsonObject
+from callagent.workers import Plain
+
+if TYPE_CHECKING:
+    # Both are imported by the first request: most projects make none, and a worker starts without them.
+    from requests import Response
+
+    from callagent.agents.mcp import McpServer
 
 REQUEST_SECONDS = 10.0
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _REQUEST_OPTIONS = ("params", "json", "data", "headers", "timeout")
+Secret = Callable[[str], Any]
+"""`conv.utils.get_secret`."""
 Log = Callable[..., None]
 """`conv.log_api_response`."""
 
@@ -26,14 +36,14 @@ Log = Callable[..., None]
 class Mocks:
     """Prepared answers of a test, used in order."""
 
-    def __init__(self, rules: Mapping[str, Mapping[str, list[Mapping[str, Any]]]]) -> None:
+    def __init__(self, rules: Plain) -> None:
         self._left = {
             (integration, operation): [dict(rule) for rule in answers]
             for integration, operations in rules.items()
             for operation, answers in operations.items()
         }
 
-    def take(self, integration: str, operation: str) -> Mapping[str, Any] | None:
+    def take(self, integration: str, operation: str) -> Plain | None:
         """Return the next answer; None: there is none left, and the real service is called."""
         rules = self._left.get((integration, operation)) or []
         if not rules:
@@ -49,9 +59,7 @@ class Mocks:
 class ApiIntegrations:
     """`conv.api`: integrations by name; an unknown one raises AttributeError."""
 
-    def __init__(
-        self, integrations: Mapping[str, Mapping[str, Any]], mocks: Mocks, secret: Callable[[str], Any], log: Log
-    ) -> None:
+    def __init__(self, integrations: Mapping[str, Plain], mocks: Mocks, secret: Secret, log: Log) -> None:
         self._executors = {
             name: ApiExecutor(name, settings, mocks, secret, log) for name, settings in integrations.items()
         }
@@ -69,26 +77,24 @@ class ApiIntegrations:
 class ApiExecutor:
     """One integration: its operations are methods that return a `requests.Response`."""
 
-    def __init__(
-        self, name: str, settings: Mapping[str, Any], mocks: Mocks, secret: Callable[[str], Any], log: Log
-    ) -> None:
+    def __init__(self, name: str, settings: Plain, mocks: Mocks, secret: Secret, log: Log) -> None:
         self._name = name
         self._settings = settings
         self._mocks = mocks
         self._secret = secret
         self._log = log
 
-    def __getattr__(self, operation: str) -> Callable[..., Any]:
+    def __getattr__(self, operation: str) -> Callable[..., Response]:
         operations = self.__dict__.get("_settings", {}).get("operations") or {}
         if operation not in operations:
             raise AttributeError(f"API integration '{self._name}' has no operation '{operation}'")
 
-        def call(*values: Any, **options: Any) -> Any:
+        def call(*values: object, **options: object) -> Response:
             return self._call(operation, operations[operation], values, options)
 
         return call
 
-    def _call(self, name: str, operation: Mapping[str, str], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _call(self, name: str, operation: Mapping[str, str], values: tuple[object, ...], options: Plain) -> Response:
         """Call an operation: path variables in order or by name, all other arguments as `requests` takes them."""
         request = {key: options.pop(key) for key in _REQUEST_OPTIONS if key in options}
         url = f"{self._settings.get('base_url') or ''}/{_filled(operation['resource'], values, options)}"
@@ -100,7 +106,7 @@ class ApiExecutor:
         self._log(response)
         return response
 
-    def _send(self, method: str, url: str, request: dict[str, Any]) -> Any:
+    def _send(self, method: str, url: str, request: Plain) -> Response:
         import requests
 
         if not self._settings.get("base_url"):
@@ -133,7 +139,7 @@ class ApiExecutor:
                 raise NotAvailable(f"authentication '{kind}' of conv.api.{self._name} is not available on this server")
 
 
-def _filled(resource: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+def _filled(resource: str, values: tuple[object, ...], named: Mapping[str, object]) -> str:
     """Fill in the variables of a path. Raises TypeError when a variable has no value, or a value no variable."""
     left = list(values)
     unknown = set(named) - set(_VARIABLE.findall(resource))
@@ -153,7 +159,7 @@ def _filled(resource: str, values: tuple[Any, ...], named: Mapping[str, Any]) ->
     return filled
 
 
-def fetched_token(secret: Mapping[str, Any]) -> str:
+def fetched_token(secret: Plain) -> str:
     """Fetch a token by the client credentials grant (RFC 6749, section 4.4)."""
     import requests
 
@@ -167,7 +173,7 @@ def fetched_token(secret: Mapping[str, Any]) -> str:
     return str(answer.json()["access_token"])
 
 
-def _mocked(rule: Mapping[str, Any], method: str, url: str) -> Any:
+def _mocked(rule: Plain, method: str, url: str) -> Response:
     import requests
 
     body = rule.get("body")
@@ -183,22 +189,19 @@ def _mocked(rule: Mapping[str, Any], method: str, url: str) -> Any:
     return response
 
 
-Secret = Callable[[str], Any]
-
-
 class RemoteFunctions:
     """The MCP servers of a project; a connection is opened with a server's first request."""
 
-    def __init__(self, servers: Mapping[str, Mapping[str, Any]], secret: Secret) -> None:
+    def __init__(self, servers: Mapping[str, Plain], secret: Secret) -> None:
         self._settings = servers
         self._secret = secret
-        self._servers: dict[str, Any] = {}
+        self._servers: dict[str, McpServer] = {}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Plain:
         from callagent.agents.mcp import McpFailed
 
-        functions: list[dict[str, Any]] = []
-        failures: list[dict[str, Any]] = []
+        functions: list[Plain] = []
+        failures: list[Plain] = []
         for provider, settings in self._settings.items():
             enabled = settings.get("enabled")
             try:
@@ -218,14 +221,14 @@ class RemoteFunctions:
             ]
         return {"functions": functions, "failures": failures}
 
-    def call(self, provider: str, name: str, arguments: Mapping[str, Any]) -> str:
+    def call(self, provider: str, name: str, arguments: JsonObject) -> str:
         """Return a function's answer as text for the model: it cannot steer the call as a project function's can.
 
         Raises `McpFailed`, `SecretNotFound`, `NotAvailable` and OSError.
         """
         return json.dumps(self._server(provider).call(name, arguments), ensure_ascii=False)
 
-    def _server(self, provider: str) -> Any:
+    def _server(self, provider: str) -> McpServer:
         from callagent.agents.mcp import HttpWire, McpServer
 
         if provider not in self._settings:
@@ -237,7 +240,7 @@ class RemoteFunctions:
             self._servers[provider] = McpServer(HttpWire(url, headers), float(settings["timeout"]))
         return self._servers[provider]
 
-    def _credentials(self, auth: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    def _credentials(self, auth: Plain) -> tuple[dict[str, str], dict[str, str]]:
         """Return the headers and query parameters that authenticate a request."""
         for kind, default in (("header", "Authorization"), ("query_param", "api_key")):
             if isinstance(own := auth.get(kind), dict):
@@ -251,7 +254,7 @@ class RemoteFunctions:
         return {}, {}
 
 
-def _name(own: Mapping[str, Any], default: str) -> str:
+def _name(own: Plain, default: str) -> str:
     return str(own.get("name") or own.get("key") or default)
 
 

@@ -11,15 +11,16 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 from callagent.agents.kernel import project_or_note
+from callagent.json_values import MutableJsonObject
+from callagent.workers import Plain
 
 LOG_LIMIT = 64 * 1024
 """Bytes of log that one call may write; after them one entry says that the rest is dropped."""
 _FIELD_LIMIT = 8 * 1024
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[Plain], None]
 
 
 class ConversationLogger:
@@ -28,26 +29,26 @@ class ConversationLogger:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._left = LOG_LIMIT
-        self._bound: list[dict[str, Any]] = []
-        self._entries: list[dict[str, Any]] = []
+        self._bound: list[dict[str, object]] = []
+        self._entries: list[MutableJsonObject] = []
 
-    def debug(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+    def debug(self, content: object = "", is_pii: bool = False, **fields: object) -> None:
         self._write("debug", content, is_pii, fields)
 
-    def info(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+    def info(self, content: object = "", is_pii: bool = False, **fields: object) -> None:
         self._write("info", content, is_pii, fields)
 
-    def warning(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+    def warning(self, content: object = "", is_pii: bool = False, **fields: object) -> None:
         self._write("warning", content, is_pii, fields)
 
-    def error(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+    def error(self, content: object = "", is_pii: bool = False, **fields: object) -> None:
         self._write("error", content, is_pii, fields)
 
-    def exception(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+    def exception(self, content: object = "", is_pii: bool = False, **fields: object) -> None:
         self._write("error", content, is_pii, {"exc_info": True, **fields})
 
     @contextmanager
-    def bound(self, fields: dict[str, Any]) -> Iterator[None]:
+    def bound(self, fields: dict[str, object]) -> Iterator[None]:
         """Add `fields` to every entry made inside."""
         self._bound.append(fields)
         try:
@@ -55,19 +56,19 @@ class ConversationLogger:
         finally:
             self._bound.remove(fields)
 
-    def take(self) -> list[dict[str, Any]]:
+    def take(self) -> list[MutableJsonObject]:
         """Return the entries since the last call of this method."""
         entries, self._entries = self._entries, []
         return entries
 
-    def _write(self, level: str, content: Any, is_pii: bool, fields: dict[str, Any]) -> None:
+    def _write(self, level: str, content: object, is_pii: bool, fields: dict[str, object]) -> None:
         if self._left <= 0:
             return
         for bound in self._bound:
             fields = {**bound, **fields}
         if fields.pop("exc_info", False):
             fields["traceback"] = traceback.format_exc(limit=-20)
-        entry = {str(name): project_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
+        entry: MutableJsonObject = {str(name): project_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
         entry |= {
             "level": level,
             "content": project_or_note(content if isinstance(content, str) else str(content), _FIELD_LIMIT),
@@ -80,7 +81,7 @@ class ConversationLogger:
         if self._left <= 0:
             self._emit({**entry, "level": "warning", "content": f"log is full: {LOG_LIMIT} bytes; the rest is dropped"})
 
-    def _emit(self, entry: dict[str, Any]) -> None:
+    def _emit(self, entry: MutableJsonObject) -> None:
         self._entries.append(entry)
         self._send({**entry, "type": "log"})
 
@@ -102,32 +103,32 @@ def current() -> ConversationLogger | None:
 __all__ = ["debug", "error", "exception", "info", "tmp_bind", "warning"]
 
 
-def debug(message: Any = "", is_pii: bool = False, **fields: Any) -> None:
+def debug(message: object = "", is_pii: bool = False, **fields: object) -> None:
     _write("debug", message, is_pii, fields)
 
 
-def info(message: Any = "", is_pii: bool = False, **fields: Any) -> None:
+def info(message: object = "", is_pii: bool = False, **fields: object) -> None:
     _write("info", message, is_pii, fields)
 
 
-def warning(message: Any = "", is_pii: bool = False, **fields: Any) -> None:
+def warning(message: object = "", is_pii: bool = False, **fields: object) -> None:
     _write("warning", message, is_pii, fields)
 
 
-def error(message: Any = "", is_pii: bool = False, **fields: Any) -> None:
+def error(message: object = "", is_pii: bool = False, **fields: object) -> None:
     _write("error", message, is_pii, fields)
 
 
-def exception(message: Any = "", is_pii: bool = False, **fields: Any) -> None:
+def exception(message: object = "", is_pii: bool = False, **fields: object) -> None:
     _write("exception", message, is_pii, fields)
 
 
-def tmp_bind(**fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def tmp_bind(**fields: object) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Adds fields to what is logged inside the decorated function."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)
-        def bound(*arguments: Any, **named: Any) -> Any:
+        def bound(*arguments: object, **named: object) -> object:
             logger = current()
             if logger is None:
                 return function(*arguments, **named)
@@ -139,7 +140,7 @@ def tmp_bind(**fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
     return decorate
 
 
-def _write(level: str, message: Any, is_pii: bool, fields: dict[str, Any]) -> None:
+def _write(level: str, message: object, is_pii: bool, fields: dict[str, object]) -> None:
     logger = current()
     if logger is not None:
         getattr(logger, level)(message, is_pii, **fields)

@@ -9,7 +9,6 @@ import pickle
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.flows.runtime import plog
 from callagent.agents.flows.runtime.api_types import NotAvailable
@@ -21,7 +20,8 @@ from callagent.agents.flows.runtime.integrations import ApiIntegrations, Mocks, 
 from callagent.agents.flows.runtime.state import Memory, State, StateChange, StateKeeper, Variant, VerifiedContext
 from callagent.agents.flows.runtime.utils import Secrets, Utils
 from callagent.agents.kernel import TooLarge, error_report, project
-from callagent.workers import AskFailed, Channel
+from callagent.json_values import MutableJsonObject
+from callagent.workers import AskFailed, Channel, Plain
 
 RETURN_LIMIT = 1024 * 1024
 """Bytes of a returned value. A language model reads far less of it."""
@@ -32,7 +32,7 @@ _SESSION = "session"
 class FlowSession:
     """One call in a worker: its `conv` and the requests of the core."""
 
-    def __init__(self, catalog: Catalog, context: Mapping[str, Any], checkpoint: Mapping[str, bytes],
+    def __init__(self, catalog: Catalog, context: Plain, checkpoint: Mapping[str, bytes],
                  channel: Channel) -> None:  # fmt: skip
         self._catalog = catalog
         self._log = plog.ConversationLogger(channel.send)
@@ -62,7 +62,7 @@ class FlowSession:
         plog.use(self._log)
         self._restore(checkpoint)
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Plain) -> Plain:
         plog.use(self._log)
         match request.get("op"):
             case "run":
@@ -79,15 +79,15 @@ class FlowSession:
 
     # A run --------------------------------------------------------------------------------------------------------
 
-    def _run(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, request: Plain) -> Plain:
         started = time.monotonic()
         effects = Effects()
         topics = list(self._conv.knowledge_base.disabled_topics)
         self._utils.begin_run()
         self._conv._begin(request.get("conv") or {}, effects)
-        returned: Any = None
-        shown: Any = None
-        error: dict[str, Any] | None = None
+        returned: object = None
+        shown: object = None
+        error: dict[str, str] | None = None
         try:
             returned = self._call(request["function"], request.get("arguments") or {}, effects)
             shown = project(returned, RETURN_LIMIT)
@@ -108,7 +108,7 @@ class FlowSession:
             "duration_ms": (time.monotonic() - started) * 1000,
         }
 
-    def _call(self, function: Mapping[str, Any], arguments: Mapping[str, Any], effects: Effects) -> Any:
+    def _call(self, function: Plain, arguments: Plain, effects: Effects) -> object:
         kind = function.get("kind") or "global"
         if kind == "remote":
             return self._remote.call(str(function.get("flow")), function["name"], arguments)
@@ -123,7 +123,7 @@ class FlowSession:
         returned = main(*given, **bound)
         return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
 
-    def _plain(self, effects: Effects) -> dict[str, Any]:
+    def _plain(self, effects: Effects) -> MutableJsonObject:
         try:
             return effects.plain()
         except TooLarge as error:
@@ -132,7 +132,7 @@ class FlowSession:
 
     # State --------------------------------------------------------------------------------------------------------
 
-    def _state_answer(self, change: StateChange) -> dict[str, Any]:
+    def _state_answer(self, change: StateChange) -> Plain:
         for problem in change.problems:
             self._log.error(problem)
         checkpoint = {_STATE + name: pickled for name, pickled in change.checkpoint.items()}
@@ -161,7 +161,7 @@ def _expect_event(channel: Channel, send_to_llm: bool) -> str:
         raise NotAvailable(f"conv.generate_external_event: {error}") from None
 
 
-def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, Any]:
+def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, object]:
     """Return the variants as data. Live objects that project code put there are left out: they may not pickle."""
     return {
         name: {key: value for key, value in values.items() if isinstance(value, (str, int, float, list, dict))}
@@ -169,8 +169,8 @@ def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, Any]:
     }
 
 
-def _kind(returned: Any) -> str:
-    kinds: tuple[tuple[Callable[[Any], bool], str], ...] = (
+def _kind(returned: object) -> str:
+    kinds: tuple[tuple[Callable[[object], bool], str], ...] = (
         (lambda value: value is None, "none"),
         (lambda value: isinstance(value, str), "str"),
         (lambda value: isinstance(value, dict), "dict"),
@@ -178,18 +178,18 @@ def _kind(returned: Any) -> str:
     return next((name for matches, name in kinds if matches(returned)), "other")
 
 
-def _report(raised: BaseException) -> dict[str, Any]:
+def _report(raised: BaseException) -> dict[str, str]:
     report = error_report(raised)
     if isinstance(raised, TooLarge):
         report["message"] = f"the return value is too large: {report['message']}"
     return report
 
 
-def _secrets(channel: Channel, context: Mapping[str, Any]) -> Secrets:
+def _secrets(channel: Channel, context: Plain) -> Secrets:
     return Secrets(channel, context.get("secrets") or {})
 
 
-def _clock(context: Mapping[str, Any]) -> Clock:
+def _clock(context: Plain) -> Clock:
     now = context.get("now")
     return Clock(datetime.datetime.fromisoformat(now) if now else None, context.get("timezone"))
 
@@ -204,6 +204,6 @@ class FlowRuntime:
     def __init__(self, project: Path, *, import_limit: float = IMPORT_LIMIT) -> None:
         self._catalog = Catalog(Path(project).resolve(), import_limit)
 
-    def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> FlowSession:
+    def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> FlowSession:
         """Open the session of a call; with a checkpoint it continues where another worker stopped."""
         return FlowSession(self._catalog, context, checkpoint, channel)

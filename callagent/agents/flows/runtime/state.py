@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from callagent.agents.kernel import error_message, project_or_note
+from callagent.json_values import JsonObject, MutableJsonObject, number_at
 
 
 class State(dict[Any, Any]):
@@ -23,7 +24,7 @@ class State(dict[Any, Any]):
             raise AttributeError(name)
         return self.get(name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         self[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -41,7 +42,7 @@ class Entities(State):
 class ReadOnlyDict(dict[Any, Any]):
     """`conv.real_time_config`: a dict that cannot be changed."""
 
-    def _refuse(self, *_arguments: Any, **_more: Any) -> NoReturn:
+    def _refuse(self, *_arguments: object, **_more: object) -> NoReturn:
         raise TypeError("this mapping is read-only")
 
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
@@ -53,14 +54,14 @@ RealtimeConfig = ReadOnlyDict
 class LineMemory:
     """`conv.memory.line_memory`: statistics of the caller's earlier calls; falsy when there were none."""
 
-    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, fields: JsonObject | None = None) -> None:
         self._fields = dict(fields or {})
         self.available = bool(self._fields)
         self.returning = bool(self._fields.get("returning"))
-        self.contact_count = int(self._fields.get("contact_count") or 0)
+        self.contact_count = int(number_at(self._fields, "contact_count"))
         self.last_seen = self._fields.get("last_seen")
         self.preferred_language = self._fields.get("preferred_language")
-        self.handoff_count = int(self._fields.get("handoff_count") or 0)
+        self.handoff_count = int(number_at(self._fields, "handoff_count"))
         self.top_handoff_reason = self._fields.get("top_handoff_reason")
 
     def fields(self) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class LineMemory:
 class Memory(Mapping[str, Any]):
     """`conv.memory`: what earlier calls of the same caller left; read-only."""
 
-    def __init__(self, fields: Mapping[str, Any] | None = None, line: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, fields: JsonObject | None = None, line: JsonObject | None = None) -> None:
         self._fields = dict(fields or {})
         self.line_memory = LineMemory(line)
 
@@ -123,13 +124,13 @@ VIEW_TOTAL = 512 * 1024
 class StateChange:
     """The changes of the state since the last `StateKeeper.look`."""
 
-    added: dict[str, Any] = field(default_factory=dict)
-    updated: dict[str, Any] = field(default_factory=dict)
+    added: MutableJsonObject = field(default_factory=dict)
+    updated: MutableJsonObject = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     checkpoint: dict[str, bytes | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> MutableJsonObject:
         return {"added": self.added, "updated": self.updated, "removed": self.removed}
 
 
@@ -139,11 +140,11 @@ class StateKeeper:
     def __init__(self, state: State) -> None:
         self._state = state
         self._pickles: dict[str, bytes] = {}
-        self._views: dict[str, Any] = {}
+        self._views: MutableJsonObject = {}
         self._told: set[str] = set()
 
     @property
-    def view(self) -> dict[str, Any]:
+    def view(self) -> MutableJsonObject:
         return dict(self._views)
 
     def restore(self, checkpoint: Mapping[str, bytes]) -> list[str]:
@@ -201,7 +202,7 @@ class StateKeeper:
             self._told.add(name)
             change.problems.append(f"state key {name!r} cannot be kept: {why}")
 
-    def _project(self) -> dict[str, Any]:
+    def _project(self) -> MutableJsonObject:
         views = {}
         left = VIEW_TOTAL
         for key, value in list(self._state.items()):
@@ -211,6 +212,6 @@ class StateKeeper:
         return views
 
 
-def _name(key: Any) -> str:
+def _name(key: object) -> str:
     """Return the text that stands for a key; the pickle holds the key itself."""
     return key.encode("utf-8", "replace").decode() if isinstance(key, str) else repr(key)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date, datetime
+from datetime import date, datetime, time
 from enum import Enum
 from typing import Any
 
@@ -51,7 +51,7 @@ class NumericType(Enum):
 class EntityConfig:
     """Base of the configurations; by itself it accepts any text."""
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         """Return the native value. Raises ValueError with a text for the model."""
         del today
         return text
@@ -61,9 +61,9 @@ class EntityConfig:
 class NumericConfig(EntityConfig):
     min_inclusive: float | None = None
     max_inclusive: float | None = None
-    numeric_type: Any = None
+    numeric_type: object = None
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         number = float(re.sub(r"[,\s$€£]", "", text))
         if self.min_inclusive is not None and number < self.min_inclusive:
             raise ValueError(f"must be at least {self.min_inclusive:g}")
@@ -100,7 +100,7 @@ class AlphanumericConfig(EntityConfig):
     custom_regex: str | None = None
     capturing_group: int | str | None = None
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         match = re.fullmatch(self.custom_regex or ".+", text)
         if match is None:
             raise ValueError("does not have the expected form")
@@ -109,7 +109,7 @@ class AlphanumericConfig(EntityConfig):
 
 @dataclass
 class EmailConfig(AlphanumericConfig):
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         if not _EMAIL.fullmatch(text):
             raise ValueError("is not an e-mail address")
         return super().check(text, today)
@@ -121,7 +121,7 @@ class DateConfig(EntityConfig):
     earliest_date_inclusive: date | None = None
     latest_date_inclusive: date | None = None
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         day = self._parse(text)
         if self.earliest_date_inclusive is not None and day < self.earliest_date_inclusive:
             raise ValueError(f"must not be before {self.earliest_date_inclusive}")
@@ -142,20 +142,20 @@ class DateConfig(EntityConfig):
 @dataclass
 class TimeConfig(EntityConfig):
     format: str | None = None
-    earliest_time_inclusive: Any = None
-    latest_time_inclusive: Any = None
-    time_pivot: Any = None
+    earliest_time_inclusive: time | None = None
+    latest_time_inclusive: time | None = None
+    time_pivot: object = None
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         for form in filter(None, (self.format, "%H:%M", "%H:%M:%S", "%I:%M %p", "%I %p", "%I%p")):
             try:
-                time = datetime.strptime(text.upper().replace(".", ""), form).time()
+                found = datetime.strptime(text.upper().replace(".", ""), form).time()
             except ValueError:
                 continue
             earliest, latest = self.earliest_time_inclusive, self.latest_time_inclusive
-            if (earliest is not None and time < earliest) or (latest is not None and time > latest):
+            if (earliest is not None and found < earliest) or (latest is not None and found > latest):
                 raise ValueError("is outside of the times allowed")
-            return time
+            return found
         raise ValueError("is not a time such as 17:30")
 
 
@@ -163,7 +163,7 @@ class TimeConfig(EntityConfig):
 class PhoneNumberConfig(EntityConfig):
     regions: set[str] = field(default_factory=set)
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         number = re.sub(r"[\s().-]", "", text)
         if not re.fullmatch(r"\+?\d{7,15}", number):
             raise ValueError("is not a phone number")
@@ -177,7 +177,7 @@ class PhoneNumberConfig(EntityConfig):
 class EnumConfig(EntityConfig):
     allowed_vals: set[str] = field(default_factory=set)
 
-    def check(self, text: str, today: date) -> Any:
+    def check(self, text: str, today: date) -> object:
         for allowed in self.allowed_vals:
             if str(allowed).casefold() == text.casefold():
                 return allowed
@@ -194,7 +194,7 @@ class EntityValidationResult:
     value: Any = None
     type: str = ""
     error: str | None = None
-    details: Any = None
+    details: object = None
 
     @property
     def is_valid(self) -> bool:
@@ -208,7 +208,7 @@ class EntityValidationResult:
         return "" if self.value is None else str(self.value)
 
 
-def validate_entity(value: Any, config: Any, today: date) -> EntityValidationResult:
+def validate_entity(value: object, config: object, today: date) -> EntityValidationResult:
     """Validate a value against a configuration object (or class) of `conv.utils`."""
     config = config() if isinstance(config, type) else config
     if not isinstance(config, EntityConfig):
@@ -227,7 +227,7 @@ _HINTS = 200
 """Maximum of addresses, cities or states that the model is shown."""
 
 
-def extract(ask: Callable[..., Any], what: str, hints: Mapping[str, Sequence[str]], country: str) -> Address:
+def extract(ask: Callable[..., object], what: str, hints: Mapping[str, Sequence[str]], country: str) -> Address:
     """Have the model extract `what` from the caller's last words. Raises `ExtractionError` where that fails."""
     keys = [field.name for field in fields(Address)]
     prompt = (
@@ -256,9 +256,9 @@ class Secrets:
     """The project's secrets: declared by the server, else in the worker's environment, else in the core's folder."""
 
     channel: Channel
-    declared: Mapping[str, Any] = field(default_factory=dict)
+    declared: Mapping[str, object] = field(default_factory=dict)
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> object:
         """Return a secret, a JSON object as a dict. Raises `InvalidInput` or `SecretNotFound`."""
         if not isinstance(name, str) or not SECRET_NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is not the name of a secret")
@@ -269,14 +269,14 @@ class Secrets:
             raise SecretNotFound(f"no secret '{name}' is declared for this project")
         return _object_or_text(value)
 
-    def _ask(self, name: str) -> Any:
+    def _ask(self, name: str) -> object:
         try:
             return self.channel.ask({"type": "secret", "name": name, "ask": True})
         except AskFailed:
             return None
 
 
-def _object_or_text(value: Any) -> Any:
+def _object_or_text(value: object) -> object:
     if not isinstance(value, str) or not value.lstrip().startswith("{"):
         return value
     try:
@@ -334,10 +334,10 @@ class Utils:
     def get_secret(self, name: str) -> Any:
         return self._secrets.get(name)
 
-    def validate_entity(self, value: Any, config: Any) -> EntityValidationResult:
+    def validate_entity(self, value: object, config: object) -> EntityValidationResult:
         return validate_entity(value, config, self._clock.today())
 
-    def extract_address(self, addresses: Iterable[Any] | None = None, country: str = "US") -> Address:
+    def extract_address(self, addresses: Iterable[object] | None = None, country: str = "US") -> Address:
         """Extract an address from the caller's last words: one of `addresses` where given. Raises `ExtractionError`."""
         choices = [str(address) for address in addresses or ()]
         return extract(self.prompt_llm, "the postal address", {"one of these addresses": choices}, country)
@@ -350,7 +350,7 @@ class Utils:
         return extract(self.prompt_llm, "the city, and the state where it is said,", hints, country)
 
 
-def _parsed(answer: Any) -> Any:
+def _parsed(answer: object) -> object:
     if not isinstance(answer, str):
         return answer
     fenced = _FENCE.match(answer)
