@@ -101,6 +101,7 @@ class AgentActions:
             case SetVoice(provider=provider, name=name):
                 if self._check_available("voice", f"{provider}/{name}", self._has_voice(provider, name), now):
                     self._speak_with(replace(self._voice, name=f"{provider}/{name}"))
+            # The recogniser and the voice both follow: an agent that asks in French expects French answers.
             case SetLanguage(code=code):
                 self.turns.set_language(code)
                 self._speak_with(replace(self._voice, language=code))

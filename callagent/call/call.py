@@ -14,8 +14,7 @@ from contextlib import AsyncExitStack
 from callagent.agents import AgentProject, Handoff, HandoffFailed, HangUp, Listen, Say
 from callagent.call.actions import AgentActions
 from callagent.call.conversation import Conversation, MediaTimeout
-from callagent.call.persistence import Persistence
-from callagent.call.recorder import Recorder
+from callagent.call.recorder import Persistence, Recorder
 from callagent.call.recording_tap import AudioTap, RecordingTap
 from callagent.call.state import (
     ActionEmitted,
@@ -151,20 +150,21 @@ class Call:
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
-            await self._persistence.opened()
-            async with AsyncExitStack() as stack:
-                await self._live(stack)
-                await self._stop_tasks()
-        except Exception as error:
-            # The boundary of a call: whatever the exception is, it ends this call and no other.
-            self._log.exception("call_failed")
-            self._recorder.error("call", repr(error), self._loop.time())
+            # The boundary of a call: whatever is raised in it ends this call and no other.
+            with self._log.contain("call_failed") as boundary:
+                await self._persistence.opened()
+                async with AsyncExitStack() as stack:
+                    await self._live(stack)
+                    await self._stop_tasks()
+            if boundary.error is not None:
+                self._recorder.error("call", repr(boundary.error), self._loop.time())
         finally:
             timer.cancel()
             await self._close()
         return self._recorder.record
 
     async def _live(self, stack: AsyncExitStack) -> None:
+        # Listened to before it rings: a caller who gives up at once is not missed.
         self.leg.listen(self._inbox.put_nowait)
         self.leg.ring()
         conversation = self._conversation
@@ -213,6 +213,7 @@ class Call:
         self._media = SwitchedMedia(self._tap.attach(media, self._loop.time(), place))
         self._turns.start(self._media)
         self._machine.apply(CallInput.ANSWERED)
+        # With the answer and what the start function did: this much of the call survives a kill of the server.
         self._persistence.progressed(agent)
         return True
 
@@ -258,6 +259,7 @@ class Call:
                 self._turn_event(event)
 
     def _turn_event(self, event: TurnEvent) -> None:
+        # The record goes first: whatever the event leads to is recorded after it.
         self._recorder.turn_event(event, self._loop.time())
         self._media_timeout.turn_event(event)
         if isinstance(event, CallerTurnEnded):
@@ -295,6 +297,7 @@ class Call:
             self._leave(handoff)
 
     def _leave(self, leaving: HangUp | Handoff) -> None:
+        # The call may have ended while the last words were played.
         if self.state is not CallState.LEAVING:
             return
         if isinstance(leaving, HangUp):
@@ -311,7 +314,7 @@ class Call:
         self._transferred(event.handoff, event.outcome)
 
     def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
-        match self._transfer.conclude(handoff, outcome, self._conversation.fallback):
+        match self._transfer.conclude(handoff, outcome, last=handoff is self._conversation.fallback.leaving):
             case EndReason() as reason:
                 self._end(reason)
             case HandoffFailed() as failed:
@@ -331,6 +334,7 @@ class Call:
             self._machine.apply(CallInput.END)
 
     async def _stop_tasks(self) -> None:
+        # One after another, the reply first: it is what asks the other two for more.
         for part in (self._conversation.replies, self._actions, self._transfer):
             await part.stop(self._settings.closing)
 

@@ -1,14 +1,24 @@
-"""The agent's part in a call: its replies to the caller's turns, and what makes it leave."""
+"""The agent's part in a call: its replies to the caller's turns, and what makes it leave, as when providers are out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
-from callagent.agents import Action, Agent, CallerTurn, Emit, Handoff, HandoffFailed, HangUp, ModelAnswered
+from callagent.agents import (
+    Action,
+    Agent,
+    CallerTurn,
+    Emit,
+    Handoff,
+    HandoffFailed,
+    HangUp,
+    ModelAnswered,
+)
 from callagent.call.actions import AgentActions
-from callagent.call.fallback import Fallback, apology, closing_line, waiting_fillers
+from callagent.call.announcements import apology, closing_line, waiting_fillers
 from callagent.call.recorder import Recorder
 from callagent.call.state import ActionEmitted, CallInput, CallMachine, CallSettings, CallState, ReplyEnded
 from callagent.call.transfer import Transfer
@@ -32,8 +42,11 @@ log = get_logger(__name__)
 
 Reply = Callable[[Emit], Awaitable[None]]
 """Runs one reply of the agent, or its start: it emits the reply's actions and ends with it."""
-PROMPTED_SILENCES = 3
+PROMPTED_SILENCES: Final = 3
 """Silent turns in a row during which missing media does not end the call: the agent prompts the caller after each."""
+MAX_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
+"""How many failures of a role in a row end the agent's part. A caller who was not understood once is asked again; an
+agent without a voice cannot ask."""
 
 
 class Conversation:
@@ -103,6 +116,7 @@ class Conversation:
             if isinstance(action, ModelAnswered):
                 self._model_answered(action)
             return
+        # Actions wait in the inbox: the caller may have interrupted their reply before they were read.
         if number != self.replies.number or self._machine.state is not CallState.TALKING:
             return
         match action:
@@ -118,6 +132,7 @@ class Conversation:
 
     def reply_ended(self, event: ReplyEnded) -> None:
         """Where a reply has failed and no other one follows, send the caller to the fallback, or say so and hang up."""
+        # A failure of an outdated reply is of no interest: the one that followed it decides how the call goes on.
         if event.error is None or event.number != self.replies.number:
             return
         self._recorder.error("agent", event.error, self._loop.time())
@@ -159,6 +174,7 @@ class Conversation:
         self.fall_back()
         if self.fallback.leaving is None:
             self.replies.start(partial(self._the_agent.reply, turn))
+            # For agents without fillers of their own, which are said before these (`turns/fillers.py`).
             if self._settings.filler_after:
                 self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
 
@@ -181,6 +197,7 @@ class Conversation:
         leaving = self.fallback.leaving
         if leaving is None or self._machine.state is not CallState.TALKING:
             return
+        # First the reply is cut: what it still says would come after the apology, or instead of it.
         self.replies.cut()
         self._turns.say(apology(self._actions.language), interruptible=False)
         self.leave(leaving)
@@ -242,18 +259,18 @@ class ReplyRunner:
             if previous and not previous.done():
                 previous.cancel()
                 await asyncio.wait({previous})
-            await reply(lambda action: self._emit(ActionEmitted(number, action)))
-        except CallagentError as failure:
-            log.error("reply_failed", error=str(failure))
-            error = str(failure)
+            # The boundary of an agent: an unforeseen exception fails the reply, and never passes for a silent answer.
+            with log.contain("reply_failed") as boundary:
+                try:
+                    await reply(lambda action: self._emit(ActionEmitted(number, action)))
+                except CallagentError as failure:
+                    log.error("reply_failed", error=str(failure))
+                    error = str(failure)
+            error = error if boundary.error is None else repr(boundary.error)
         except asyncio.CancelledError:
             # `cut` raises the number first: a current reply was cancelled from within, and nobody else will speak.
             error = "the reply was cancelled" if number == self.number else None
             raise
-        except Exception as failure:
-            # The boundary of an agent: an unforeseen exception fails the reply, and never passes for a silent answer.
-            log.exception("reply_failed", error=repr(failure))
-            error = repr(failure)
         finally:
             self._emit(ReplyEnded(number, error))
 
@@ -285,3 +302,40 @@ class MediaTimeout:
                 self._leg.expect_media(True)
             case _:
                 """Only silent turns count."""
+
+
+class Fallback:
+    """Counts a call's provider failures and knows, once, where the caller goes because of them."""
+
+    def __init__(self, target: str = "") -> None:
+        """`target`: name of the target that callers go to; empty: the call ends."""
+        self._target = target
+        self._failures: dict[str, int] = {}
+        """Failures in a row, by role."""
+        self.leaving: HangUp | Handoff | None = None
+        """How the agent's part is to end; None: it goes on. Once decided, it stands."""
+
+    def failed(self, role: str) -> None:
+        """Count a failure of all providers of a role."""
+        self._failures[role] = self._failures.get(role, 0) + 1
+        if self._failures[role] >= MAX_FAILURES[role]:
+            self.give_up(f"no {role}")
+
+    def worked(self, role: str) -> None:
+        """Forget the failures of a role: only those in a row count."""
+        self._failures.pop(role, None)
+
+    def give_up(self, reason: str) -> None:
+        """End the agent's part."""
+        if self.leaving is None:
+            self.leaving = self.to_target(reason) or HangUp(EndReason.ERROR)
+
+    def to_target(self, reason: str) -> Handoff | None:
+        """Return a handoff to the target, the first time; None without a target and from the second time on."""
+        target, self._target = self._target, ""
+        return Handoff(target, reason, "refer") if target else None
+
+    def without_agent(self) -> bool:
+        """Send the caller to the target, because the project could not be opened; return whether there is a target."""
+        self.leaving = self.to_target("agent_failed")
+        return self.leaving is not None

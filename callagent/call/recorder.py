@@ -1,15 +1,31 @@
-"""Builds a call's record from what happens in it. No I/O; times in the record are seconds since the call began."""
+"""Builds a call's record from what happens in it, and keeps it: in the store, with the end function's effects.
+
+Times in the record are seconds since the call began.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from callagent.agents import AgentRecord, FunctionEnded, FunctionStarted, MetricWritten, ModelAnswered, StepEntered
+from callagent.agents import (
+    Agent,
+    AgentRecord,
+    FunctionEnded,
+    FunctionStarted,
+    MetricWritten,
+    ModelAnswered,
+    StepEntered,
+)
+from callagent.call.state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.call_info import CallInfo, EndReason, MediaStatistics
+from callagent.json_values import MutableJsonObject
 from callagent.legs import CallerHungUp, TransferOutcome, TransferTarget
-from callagent.records import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
+from callagent.log import Logger
+from callagent.records import CallRecord, FunctionRecord, RecordWriter, RequestRecord, Spoken, TurnEntry
 from callagent.turns import (
     BargedIn,
     CallerTurnEnded,
@@ -40,7 +56,7 @@ _CHANNELS = {
 
 
 class Recorder:
-    """Builds the record of one call. Times that its methods are given are those of the event loop's clock."""
+    """Builds the record of one call, without I/O. Times given to its methods are those of the event loop's clock."""
 
     def __init__(self, info: CallInfo, project: str, environment: str, began: float) -> None:
         """`began`: the time of the loop's clock that corresponds to `info.started`."""
@@ -141,7 +157,7 @@ class Recorder:
             self._timings[-1][1].functions.append(Span(action.name, now))
 
     def function_ended(self, action: FunctionEnded, now: float) -> None:
-        # It may have begun in an earlier turn than the present one.
+        # It may have begun in an earlier turn than the present one: functions run on while the caller interrupts.
         for entry in self._functions():
             if entry.number == action.number:
                 entry.result = action.result
@@ -183,7 +199,8 @@ class Recorder:
 
     def _utterance_started(self, utterance: Utterance, at: float) -> None:
         kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
-        # A text that is said twice in a turn has the times of the second; only the first utterance takes them.
+        # A text that is said twice in a turn has the times of the second; only the first utterance takes them. A text
+        # that was cached or recorded has none.
         timings = self._timings[-1][1] if self._timings else None
         if kind == "speech" and timings is not None and timings.voice_asked is None:
             timings.voice_asked, timings.voice_answered = self._voice_times.get(utterance.text, (None, None))
@@ -244,6 +261,7 @@ class Recorder:
 
     def finish(self, reason: EndReason, now: float) -> None:
         """Record the end of the call. The end function's effects on the agent's state follow."""
+        # The end function runs after this, and its time is not part of the call.
         record = self.record
         record.in_progress = False
         record.end_reason = reason.value
@@ -268,7 +286,7 @@ class Recorder:
             )
         record.variant_name, record.language = agent.variant, agent.language
 
-    def signalling(self, messages: list[dict[str, Any]]) -> None:
+    def signalling(self, messages: list[MutableJsonObject]) -> None:
         self.record.signalling = messages
 
     def media(self, statistics: MediaStatistics) -> None:
@@ -305,7 +323,7 @@ class Recorder:
 
 
 def _latency_of(timings: TurnTimings) -> dict[str, float | None]:
-    stages: dict[str, Any] = {
+    stages = {
         "response": timings.response_delay,
         "endpointing": timings.endpointing_delay,
         "transcription": timings.transcription_delay,
@@ -320,3 +338,91 @@ def _latency_of(timings: TurnTimings) -> dict[str, float | None]:
 
 def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Persistence:
+    """Writes one call to the store, and runs its end function.
+
+    Every step that waits for the store or for the agent is bounded in time, and its exceptions are contained: a store
+    that fails or stalls costs the record, never the caller.
+    """
+
+    def __init__(self, store: RecordWriter, recorder: Recorder, settings: CallSettings, log: Logger) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._settings = settings
+        self._log = log
+        self._metrics = 0
+        """How many metrics were written: with the call's identifier the key of the next one."""
+
+    async def opened(self) -> None:
+        """Write the first record, so that a call is known even if the server is killed during it."""
+        await self.bounded("record", self._settings.first_record, self._store.opened, self._recorder.record)
+
+    async def metric(self, name: str, value: object) -> None:
+        """Write a metric. It is durable on return, unless the store fails: then the project's function goes on."""
+        # The store writes each number of a call once, so that an entry that comes twice, as from a spool, counts once.
+        self._metrics += 1
+        arguments = (self._recorder.record.id, self._metrics, name, value)
+        await self.bounded("metric", self._settings.metric, self._store.metric, *arguments)
+
+    def progressed(self, agent: Agent | None) -> None:
+        """Have the record so far written when there is time; it is what remains if the server is killed."""
+        if agent is not None:
+            self.record_agent(agent)
+        self.contained("record", self._store.progressed, self._recorder.record)
+
+    def record_agent(self, agent: Agent) -> None:
+        """Put the agent's state into the record."""
+        self.contained("agent_record", lambda: self._recorder.agent(agent.record()))
+
+    async def end_function(self, agent: Agent, reason: EndReason) -> None:
+        """Run the end function of a call whose start function began; a second time if the first does not reach its end.
+
+        The store is told of each attempt before it begins, so that the next server knows whether one is missing.
+        """
+        # "failed" until it has reached its end: this is what remains if the server is killed meanwhile.
+        self._recorder.record.end_function = "failed"
+        self.contained("record", self._write_hang_up, agent)
+        for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
+            attempted = (self._recorder.record.id, attempt)
+            await self.bounded("end_attempt", self._settings.first_record, self._store.end_attempted, *attempted)
+            done = False
+            # `end` promises not to raise; an agent that breaks the promise has failed to end, as one that is too late.
+            with self._log.contain("end_failed", attempt=attempt), suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.end_function):
+                    done = await agent.end(reason, attempt, self._recorder.record.hang_up_headers)
+            if done:
+                self._recorder.record.end_function = "done"
+                return
+            self._log.warning("end_function_failed", attempt=attempt)
+
+    def _write_hang_up(self, agent: Agent) -> None:
+        """Write how the call ended: if this server is killed now, the next one runs the end function from it."""
+        self._recorder.agent(agent.record())
+        self._store.progressed(replace(self._recorder.record, in_progress=True, ended_at=None))
+
+    async def ended(self) -> None:
+        """Write the final record."""
+        record = self._recorder.record
+        await self.bounded("record", self._settings.closing, self._store.ended, record)
+        self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
+
+    # steps of a call
+
+    async def bounded(
+        self, what: str, seconds: float, step: Callable[..., Awaitable[object]], *arguments: object
+    ) -> None:
+        """Wait for `step(*arguments)`, but no longer than `seconds`. Never raises: the next step has to be done too."""
+        # The boundary of a call: whatever this step meets, the steps after it still close what they own.
+        with self._log.contain("step_failed", what=what):
+            try:
+                async with asyncio.timeout(seconds):
+                    await step(*arguments)
+            except TimeoutError:
+                self._log.error("took_too_long", what=what, seconds=seconds)
+
+    def contained(self, what: str, step: Callable[..., object], *arguments: object) -> None:
+        """Call `step(*arguments)`, which does not wait. Never raises, for the same reason."""
+        with self._log.contain("step_failed", what=what):
+            step(*arguments)

@@ -50,6 +50,7 @@ class TappedMedia:
         recording = self._recording
 
         def heard(pcm: bytes, now: float) -> None:
+            # The recogniser hears the caller all the same: only the copies are silent.
             copy = _SILENCE if self.caller_hidden else pcm
             if recording is not None:
                 recording.left(copy, now)
@@ -58,6 +59,7 @@ class TappedMedia:
             sink(pcm, now)
 
         def sent() -> bytes | None:
+            # On the pump thread: each step here is an append, which the interpreter does at once.
             frame = source()
             if frame is not None:
                 if recording is not None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from callagent.agents import Action, Handoff, HangUp
 from callagent.call_info import EndReason
+from callagent.json_values import MutableJsonObject
 from callagent.legs import LegEvent, TransferOutcome, TransferTarget
 from callagent.log import Logger
 from callagent.records import RecordWriter
@@ -60,7 +60,7 @@ class CallServices:
     """Return the place that a handoff leads to. Raises `TargetRefused`."""
     has_voice: Callable[[str, str], bool] = lambda provider, name: False
     """Tell whether a provider's voice of that name, or a configured replacement for it, is available."""
-    signalling: Callable[[str], list[dict[str, Any]]] = lambda peer_call_id: []
+    signalling: Callable[[str], list[MutableJsonObject]] = lambda peer_call_id: []
     """Return the signalling messages of a call, given the identifier that its wire uses, for the record."""
 
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from callagent.agents import Handoff, HandoffFailed, HangUp
-from callagent.call.fallback import Fallback
 from callagent.call.recorder import Recorder
 from callagent.call.state import LastWordsPlayed, TransferEnded
 from callagent.call_info import EndReason
@@ -45,6 +44,7 @@ class Transfer:
 
     def count_request(self, handoff: Handoff) -> None:
         """Count a transfer that the agent asks for. Those of the server and of people who watch are not counted."""
+        # Refusals are counted too: an agent that answers each refusal with the next request must come to an end.
         self._allowed -= 1
         if self._allowed < 0:
             self._excess = handoff
@@ -69,6 +69,7 @@ class Transfer:
         except CallagentError as refusal:
             self._recorder.error("handoff", str(refusal), _now())
             return TransferOutcome(TransferStatus.REFUSED, str(refusal))
+        # A header that may not be sent is worth a line and an entry, but not the transfer.
         if target.left_out:
             self._report_left_out(target)
         self._current = (handoff, target)
@@ -87,17 +88,20 @@ class Transfer:
         """Record that the caller was gone before the outcome of the transfer was known."""
         self._record_outcome(TransferOutcome(TransferStatus.CALLER_GONE, detail))
 
-    def conclude(self, handoff: Handoff, outcome: TransferOutcome, fallback: Fallback) -> EndReason | HandoffFailed:
-        """Record the outcome; return why the call ends, or what to tell an agent that has the caller back."""
+    def conclude(self, handoff: Handoff, outcome: TransferOutcome, *, last: bool) -> EndReason | HandoffFailed:
+        """Record the outcome; return why the call ends, or what to tell an agent that has the caller back.
+
+        `last`: the transfer was the fallback, and no agent waits for its outcome.
+        """
         if outcome.limit:
             self._recorder.limit_reached(outcome.limit, outcome.detail, _now())
         self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
         if outcome.status is TransferStatus.SUCCEEDED:
             return EndReason.HANDOFF
+        # The leg reports the hang-up as well. Whichever comes first ends the call; the first reason stands.
         if outcome.status is TransferStatus.CALLER_GONE:
             return EndReason.CALLER_HANGUP
-        # The fallback itself has failed: there is nobody else to go to, and no agent to tell.
-        if fallback.leaving is handoff:
+        if last:
             self._log.error("fallback_failed", target=handoff.destination, detail=outcome.detail)
             return EndReason.ERROR
         self._log.warning("handoff_failed", destination=handoff.destination, detail=outcome.detail)
@@ -140,23 +144,21 @@ class Transfer:
     async def _play_last_words(
         self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float
     ) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await words()
-        except TimeoutError:
-            self._log.warning("last_words_not_played")
-        except Exception:
-            # The boundary of a call: words that cannot be played do not leave the caller on a silent line.
-            self._log.exception("last_words_not_played")
+        # The boundary of a call: words that cannot be played do not leave the caller on a silent line.
+        with self._log.contain("last_words_not_played"):
+            try:
+                async with asyncio.timeout(seconds):
+                    await words()
+            except TimeoutError:
+                self._log.warning("last_words_not_played")
         self._emit(LastWordsPlayed(leaving))
 
     async def _transfer(self, handoff: Handoff, target: TransferTarget, media: SwitchedMedia | None) -> None:
-        try:
+        # The boundary of a call: the agent has the caller back, whatever became of the transfer.
+        with self._log.contain("transfer_failed", target=target.name) as boundary:
             outcome = await self._leg.transfer(target, media)
-        except Exception as error:
-            # The boundary of a call: the agent has the caller back, whatever became of the transfer.
-            self._log.exception("transfer_failed", target=target.name)
-            outcome = TransferOutcome(TransferStatus.FAILED, repr(error))
+        if boundary.error is not None:
+            outcome = TransferOutcome(TransferStatus.FAILED, repr(boundary.error))
         self._emit(TransferEnded(handoff, target, outcome))
 
 

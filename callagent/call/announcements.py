@@ -1,16 +1,16 @@
-"""When providers have failed too often for a call to go on, where the caller goes, and the server's own sentences."""
+"""What the server says itself, in each language: while an answer is late, when providers are out, before it stops.
+
+A language without such sentences has the English ones; only fillers are left out then, because an agent that speaks
+Polish is not to say "one moment" in English.
+"""
 
 from __future__ import annotations
 
 from itertools import cycle, islice
 from typing import Final
 
-from callagent.agents import DelayResponse, Handoff, HangUp, LatencyControl
-from callagent.call_info import EndReason
+from callagent.agents import DelayResponse, LatencyControl
 
-MAX_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
-"""How many failures of a role in a row end the agent's part. A caller who was not understood once is asked again; an
-agent without a voice cannot ask."""
 FILLER_INTERVAL: Final = 2.0
 """Seconds of silence between two fillers of a wait, so that nobody waits 3 s without hearing a voice."""
 MAX_FILLERS: Final = 12
@@ -67,39 +67,3 @@ def apology(language: str) -> str:
 def _primary(language: str) -> str:
     """Return the primary subtag of a language tag (RFC 5646 §2.2.1): `en` of `en-US`."""
     return language.partition("-")[0].lower()
-
-
-class Fallback:
-    """Counts a call's provider failures and knows, once, where the caller goes because of them."""
-
-    def __init__(self, target: str = "") -> None:
-        """`target`: name of the target that callers go to; empty: the call ends."""
-        self._target = target
-        self._failures: dict[str, int] = {}
-        """Failures in a row, by role."""
-        self.leaving: HangUp | Handoff | None = None
-        """How the agent's part is to end; None: it goes on."""
-
-    def failed(self, role: str) -> None:
-        """Count a failure of all providers of a role."""
-        self._failures[role] = self._failures.get(role, 0) + 1
-        if self._failures[role] >= MAX_FAILURES[role]:
-            self.give_up(f"no {role}")
-
-    def worked(self, role: str) -> None:
-        self._failures.pop(role, None)
-
-    def give_up(self, reason: str) -> None:
-        """End the agent's part."""
-        if self.leaving is None:
-            self.leaving = self.to_target(reason) or HangUp(EndReason.ERROR)
-
-    def to_target(self, reason: str) -> Handoff | None:
-        """Return a handoff to the target, the first time; None without a target and from the second time on."""
-        target, self._target = self._target, ""
-        return Handoff(target, reason, "refer") if target else None
-
-    def without_agent(self) -> bool:
-        """The project could not be opened: decide on the target, and return whether there is one."""
-        self.leaving = self.to_target("agent_failed")
-        return self.leaving is not None
