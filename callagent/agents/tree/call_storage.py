@@ -90,10 +90,10 @@ class CallStorage:
                     found.append({"role": "user", "parts": shown})
         return found
 
-    def memories(self, said: Content | None) -> Content | None:
+    def memories(self, utterance: Content | None) -> Content | None:
         """Return the memories that share words with what the caller said, or None when there are none."""
         lines: list[str] = []
-        for entry in self._memory.search(self._caller, " ".join(texts(said))):
+        for entry in self._memory.search(self._caller, " ".join(texts(utterance))):
             lines.append(f"Time: {entry['timestamp']}")
             lines.append(f"{entry['author']}: {' '.join(texts(entry['content']))}")
         return text_content("user", _MEMORIES.format(lines="\n".join(lines))) if lines else None
@@ -229,8 +229,8 @@ class Memory:
         wanted = _words(query)
         found = []
         for entry in (each for call in self._callers.get(caller, {}).values() for each in call):
-            said = " ".join(texts(entry["content"]))
-            has, folded = _words(said), unicodedata.normalize("NFC", said).lower()
+            text = " ".join(texts(entry["content"]))
+            has, folded = _words(text), unicodedata.normalize("NFC", text).lower()
             # Japanese and Chinese have no spaces between words: a word of the query may be any part of the text.
             shared = sum(word in has or (not word.isascii() and word in folded) for word in wanted)
             if shared:

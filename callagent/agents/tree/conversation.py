@@ -258,19 +258,19 @@ class Conversation:
         del self.events[since:]
         self.revised = min(self.revised, since)
 
-    def correct(self, since: int, heard: str) -> None:
-        """Cut the agents' texts from event `since` on to the words in `heard`, because the caller has interrupted."""
-        left = len(heard.split())  # words of `heard` that no event has used up yet
-        said = [event for event in self.events[since:] if event.author != USER and texts(event.content)]
+    def correct(self, since: int, heard_text: str) -> None:
+        """Cut the agents' texts from event `since` on to the words that the caller has heard of them."""
+        left = len(heard_text.split())  # words of `heard_text` that no event has used up yet
+        utterances = [event for event in self.events[since:] if event.author != USER and texts(event.content)]
         # The last utterance was interrupted even when all its words were heard.
-        for event in said[-1:]:
+        for event in utterances[-1:]:
             event.interrupted = True
         for index in range(since, len(self.events)):
             event = self.events[index]
             if event.author == USER or not texts(event.content):
                 continue
             # Only texts are cut. Calls and responses stay as they are: what tools did has happened.
-            kept = []
+            corrected = []
             for part in parts(event.content):
                 if part.get("text") and not part.get("thought"):
                     words = part["text"].split()
@@ -278,8 +278,8 @@ class Conversation:
                     event.interrupted = event.interrupted or len(words) > left
                     left -= min(left, len(words))
                     part = {**part, "text": text}
-                kept.append(part)
-            event.content = {**(event.content or text_content("model")), "parts": kept}
+                corrected.append(part)
+            event.content = {**(event.content or text_content("model")), "parts": corrected}
             # The worker has the uncut event: it is sent again with the next request.
             self.revised = min(self.revised, index)
 

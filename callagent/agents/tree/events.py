@@ -163,17 +163,17 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
     """Yield the contents as messages of the chat protocol that all models share."""
     answered = {response["id"] for content in contents for response in responses(content)}
     for content in contents:
-        said, called = "\n".join(texts(content)), calls(content)
+        text, called = "\n".join(texts(content)), calls(content)
         # Responses stand behind the content with their calls (`request._paired`), as models require.
         for response in responses(content):
             yield {"role": "tool", "tool_call_id": response["id"], "content": _json(response["response"])}
         if called:
-            yield {"role": "assistant", "content": said or None, "tool_calls": [_tool_call(call) for call in called]}
+            yield {"role": "assistant", "content": text or None, "tool_calls": [_tool_call(call) for call in called]}
             # Models refuse a request in which a tool call has no result.
             for pending in [call["id"] for call in called if call["id"] not in answered]:
                 yield {"role": "tool", "tool_call_id": pending, "content": '{"status": "pending"}'}
-        elif said:
-            yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
+        elif text:
+            yield {"role": "assistant" if content.get("role") == "model" else "user", "content": text}
 
 
 def _tool_call(call: FunctionCall) -> MessageCall:

@@ -97,16 +97,16 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bo
             raise RunFailed("ValueError", offered.description.replace("{model}", run.settings.model_name))
     _count_model_call(run)
     actions = Actions()
-    content, said = await _before_model(run, node, request, actions), False
+    content, spoken = await _before_model(run, node, request, actions), False
     if content is None:
-        content, said = await _ask_model(run, node, request, actions)
+        content, spoken = await _ask_model(run, node, request, actions)
     event = Event(node.name, content, actions)
     called = calls(content)
     long_running = [call["id"] for call in called if (tool := request.tools.get(call["name"])) and tool.long_running]
     event.long_running = tuple(long_running)
     # In the history before any tool runs: tools see the calls, and an interruption leaves a history that models accept.
     output.save(event)
-    run.append(event, said=said)
+    run.append(event, spoken=spoken)
     if not called:
         return event, False
     answer = await finish_despite_interruption(run, call_tools(run, node, request.tools, called, output))
@@ -200,7 +200,7 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
 def _append_spoken(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
     """Add the text of an unfinished answer, of which the caller has heard a part, to the history."""
     content = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
-    run.append(Event(node.name, content if content["parts"] and answer.spoken else None, actions), said=True)
+    run.append(Event(node.name, content if content["parts"] and answer.spoken else None, actions), spoken=True)
 
 
 async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:

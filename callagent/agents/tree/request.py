@@ -111,7 +111,7 @@ def build_request(
     state: PlainObject,
     instruction: str | None,
     storage: CallStorage | None = None,
-    said: Content | None = None,
+    utterance: Content | None = None,
 ) -> ModelRequest:
     """Build the request that an agent would send now.
 
@@ -122,13 +122,13 @@ def build_request(
         state: the values for the placeholders of the instruction.
         instruction: an instruction made by project code, used as it is; None: the agent's own.
         storage: the call's artifacts and memories.
-        said: the caller's words, by which memories are searched.
+        utterance: the caller's words, by which memories are searched.
 
     Raises:
         RunFailed: a placeholder names a key that the state does not have.
     """
-    kept = storage or CallStorage()
-    text = fill_in(node.instruction or "", state, node.name, kept.artifacts) if instruction is None else instruction
+    storage = storage or CallStorage()
+    text = fill_in(node.instruction or "", state, node.name, storage.artifacts) if instruction is None else instruction
     targets = transfer_targets(node)
     # What stands in the system prompt and in which order is the ADK's: the static instruction or the instruction, the
     # agent's name, the transfer targets, the tools' own texts, the list of artifacts.
@@ -142,9 +142,9 @@ def build_request(
     system += [tool.text for tool in node.tools]
     adds = {tool.adds for tool in node.tools}
     if AddedContent.ARTIFACTS in adds:
-        system.append(kept.artifact_instruction())
-        contents += kept.loaded(contents)
-    if AddedContent.MEMORIES in adds and (memories := kept.memories(said)) is not None:
+        system.append(storage.artifact_instruction())
+        contents += storage.loaded(contents)
+    if AddedContent.MEMORIES in adds and (memories := storage.memories(utterance)) is not None:
         contents.insert(_last_words(contents), memories)
     return ModelRequest(
         system="\n\n".join(each for each in system if each),
@@ -362,8 +362,8 @@ def _paired(events: Sequence[Event]) -> list[Event]:
     for event in events:
         if responses(event.content):
             continue
-        kept = newest.keys() | set(event.long_running)
-        answered = [part for part in parts(event.content) if not _is_unanswered(part, kept)]
+        shown_ids = newest.keys() | set(event.long_running)
+        answered = [part for part in parts(event.content) if not _is_unanswered(part, shown_ids)]
         if not answered:
             continue
         shown.append(replace(event, content={**(event.content or {}), "parts": answered}))

@@ -178,12 +178,12 @@ class Run:
         """Return where in the turn project code of this agent runs."""
         return Invocation(node, self.branch, self.invocation_id, self.user_content)
 
-    def append(self, event: Event, *, said: bool = False) -> None:
-        """Add an event to the history and speak its text, unless the caller has heard it already (`said`)."""
+    def append(self, event: Event, *, spoken: bool = False) -> None:
+        """Add an event to the history and speak its text, unless the caller has heard it already (`spoken`)."""
         # The history first, then the words: an interruption by the first word must find the event to correct.
         event.branch, event.invocation_id = self.branch, self.invocation_id
         self.conversation.append(event)
-        if not said and (event.content or {}).get("role") == "model":
+        if not spoken and (event.content or {}).get("role") == "model":
             for text in texts(event.content):
                 self.say(text)
 

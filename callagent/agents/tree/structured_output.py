@@ -61,10 +61,10 @@ def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) ->
         raise ValueError(f"{place or 'it'} lacks {', '.join(missing)}")
     made: dict[str, object] = {}
     for key, own in schema["properties"].items():
-        given = _conform(value[key], own, named, key) if key in value else own.get("default")
+        conformed = _conform(value[key], own, named, key) if key in value else own.get("default")
         # Null values are left out, as by `model_dump(exclude_none=True)`.
-        if given is not None:
-            made[key] = given
+        if conformed is not None:
+            made[key] = conformed
     # A schema made from a class has a title and lists every key; others allow further keys.
     return made if "title" in schema else {**value, **made}
 
@@ -77,7 +77,7 @@ class SavedOutput:
 
     def __init__(self, node: LlmNode) -> None:
         self._node = node
-        self._said = ""
+        self._text = ""
 
     def save(self, event: Event) -> None:
         """Add the output to an event's state changes. Raises `RunFailed` when the text violates the output schema.
@@ -85,12 +85,12 @@ class SavedOutput:
         It has to be called before the event is added to the history.
         """
         found = [part["text"] for part in parts(event.content) if "text" in part and not part.get("thought")]
-        said = "".join(found)
+        text = "".join(found)
         # An empty text counts only as the final answer: before a tool call, models often write nothing.
-        if not self._node.output_key or not found or not (said or event.is_final):
+        if not self._node.output_key or not found or not (text or event.is_final):
             return
         if self._node.output_schema is None:
-            self._said += said
-            event.actions.state_delta[self._node.output_key] = self._said if said else ""
-        elif event.is_final and said.strip():
-            event.actions.state_delta[self._node.output_key] = parse_output(said, self._node.output_schema)
+            self._text += text
+            event.actions.state_delta[self._node.output_key] = self._text if text else ""
+        elif event.is_final and text.strip():
+            event.actions.state_delta[self._node.output_key] = parse_output(text, self._node.output_schema)

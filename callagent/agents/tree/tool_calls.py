@@ -345,12 +345,12 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAn
     finally:
         # The worker drops the nested conversation with its next request.
         await code.close()
-    answer, said = _agent_result(conversation)
+    answer, has_spoken = _agent_result(conversation)
     if pending := _unanswered(conversation):
         # Its history is dropped when the tool returns, so a result that came later would have nowhere to go.
         stopped = f"Error: agent '{node.name}' stopped waiting on {', '.join(pending)}, which cannot answer here."
         return replace(answer, returned=stopped)
-    returned = parse_output(answer.returned, _output_schema(node) if said else None)
+    returned = parse_output(answer.returned, _output_schema(node) if has_spoken else None)
     return replace(answer, returned=returned, actions={**answer.actions, "skip_summarization": tool.skip_summarization})
 
 
@@ -358,13 +358,13 @@ def _agent_result(conversation: Conversation) -> tuple[CodeAnswer, bool]:
     """Return an agent's last text with its state changes as an answer, and whether it has said anything at all."""
     delta: dict[str, object] = {}
     removed: list[str] = []
-    text, said = "", False
+    text, has_spoken = "", False
     for event in conversation.events:
         delta.update(event.actions.state_delta)
         removed += event.actions.removed
         if event.author != USER and event.content is not None:
-            text, said = "\n".join(texts(event.content)), True
-    return CodeAnswer(text, actions={"state_delta": delta, "removed": removed}), said
+            text, has_spoken = "\n".join(texts(event.content)), True
+    return CodeAnswer(text, actions={"state_delta": delta, "removed": removed}), has_spoken
 
 
 def _request_text(arguments: PlainObject, schema: JsonSchema | None) -> str:

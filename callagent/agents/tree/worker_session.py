@@ -114,7 +114,7 @@ class LiveConversation(Generic[E]):
 
     def checkpoint(self) -> dict[str, bytes | None]:
         """Return the pickled values that have changed since the last checkpoint; None: the key is gone."""
-        kept: dict[str, bytes] = {}
+        pickles: dict[str, bytes] = {}
         for key, value in self.state.items():
             # Value by value: one that cannot be pickled, such as a connection, must not cost the others.
             try:
@@ -122,10 +122,11 @@ class LiveConversation(Generic[E]):
             except Exception:  # pickling runs the value's own code; a replacement gets the JSON form
                 continue
             if len(pickled) <= PICKLE_LIMIT:
-                kept[key] = pickled
-        changes: dict[str, bytes | None] = {key: data for key, data in kept.items() if self._pickles.get(key) != data}
-        changes |= dict.fromkeys(self._pickles.keys() - kept.keys())
-        self._pickles = kept
+                pickles[key] = pickled
+        changes: dict[str, bytes | None] = {}
+        changes |= {key: data for key, data in pickles.items() if self._pickles.get(key) != data}
+        changes |= dict.fromkeys(self._pickles.keys() - pickles.keys())
+        self._pickles = pickles
         return changes
 
     def restore(self, checkpoint: Mapping[str, bytes]) -> None:
@@ -338,9 +339,9 @@ class TreeSession(ABC, Generic[C, E]):
         except BaseException as raised:  # the edge of project code: sys.exit() ends the function only
             report = error_report(raised)
             error, traceback = [report["type"], report["message"]], report["traceback"]
-        asked = self.context_actions(context) if context is not None else {}
+        requested = self.context_actions(context) if context is not None else {}
         changed, removed = live.take_changes()
-        actions = cast("ActionsMessage", {**asked, "state_delta": changed, "removed": removed})
+        actions = cast("ActionsMessage", {**requested, "state_delta": changed, "removed": removed})
         return {
             "returned": returned,
             "actions": actions,

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from callagent.agents.actions import Say
 from callagent.agents.protocol import CallerTurn
-from callagent.agents.tree import CodeCall, Conversation, Invocation, SharedState, State
+from callagent.agents.tree import (
+    CodeAnswer,
+    CodeCall,
+    CodeNode,
+    Conversation,
+    Invocation,
+    SharedState,
+    State,
+    text_content,
+)
 from callagent.agents.tree.worker_client import WorkerClient
 from callagent.errors import ProviderTimeout
 from callagent.models import Delta, Message, ModelSettings, Tool
-from tests.agents.driving import replied
-from tests.agents.tree.support import code_tool, driven, llm
+from tests.agents.driving import interrupted, replied, words
+from tests.agents.tree.support import Functions, code_tool, driven, llm
 
 
 async def test_a_turn_that_goes_on_is_one_turn_for_the_model() -> None:
@@ -90,3 +100,28 @@ async def test_history_has_what_was_said_of_an_answer_that_stopped() -> None:
         assert next(action.text for action in actions if isinstance(action, Say)) == "Your parcel is here."
         assert ("desk", "Your parcel is here.") in call.events
         assert not [text for _, text in call.events if "will ar" in text]
+
+
+class SpeakingAgent(Functions):
+    """An agent made of code that says two sentences, the second one once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = asyncio.Event()
+
+    async def agent(self, invocation: Invocation, on_event: Any, run_child: Any) -> CodeAnswer:
+        await on_event({"content": text_content("model", "One.")})
+        await self.may_go_on.wait()
+        await on_event({"content": text_content("model", "Two.")})
+        return CodeAnswer()
+
+
+async def test_what_code_says_after_an_interruption_is_in_the_history_and_not_spoken() -> None:
+    code = SpeakingAgent()
+    async with driven(CodeNode(name="root"), code=code) as tree:
+        before = await interrupted(tree.agent, CallerTurn("go"), lambda action: isinstance(action, Say))
+        code.may_go_on.set()
+        after = await tree.says("go on")
+        assert (words(before), words(after)) == (["One."], ["One.", "Two."])
+        said = [text for author, text in tree.events if author == "root"]
+        assert said == ["One.", "Two.", "One.", "Two."]

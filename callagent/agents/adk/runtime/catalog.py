@@ -193,8 +193,9 @@ class Catalog:
                 raise ReferenceFailed(config.file, config.line(key, index), text)
             # With arguments, the reference names a function that makes the callback.
             if reference.arguments:
-                by_place = [given for name, given in reference.arguments if name is None]
-                value = value(*by_place, **{name: given for name, given in reference.arguments if name is not None})
+                by_place = [argument for name, argument in reference.arguments if name is None]
+                by_name = {name: argument for name, argument in reference.arguments if name is not None}
+                value = value(*by_place, **by_name)
             found.append(value)
         return found
 
@@ -281,10 +282,10 @@ class Catalog:
         if isinstance(found, BaseToolset):
             return found
         if inspect.isclass(found) and issubclass(found, BaseTool | BaseToolset):
-            given = dict(tool.args or {})
-            if found is ExampleTool and isinstance(examples := given.get("examples"), str):
-                given["examples"] = self._find(config, examples, tool.line)
-            return found.from_config(ToolArgsConfig(**given), str(self._project / config.file))
+            arguments = dict(tool.args or {})
+            if found is ExampleTool and isinstance(examples := arguments.get("examples"), str):
+                arguments["examples"] = self._find(config, examples, tool.line)
+            return found.from_config(ToolArgsConfig(**arguments), str(self._project / config.file))
         if not callable(found):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}' is neither a tool nor a function")
         if tool.args is None:

@@ -153,9 +153,9 @@ def _remote(tool: McpTool) -> Plain:
 def _filled(described: Plain, offered: list[list[Plain]]) -> Plain:
     filled: Plain = {**described, "children": [_filled(child, offered) for child in described["children"]]}
     if "tools" in described:
-        given = [one for each in described["tools"] for one in (offered[each["set"]] if "set" in each else [each])]
+        tools = [one for each in described["tools"] for one in (offered[each["set"]] if "set" in each else [each])]
         filled["tools"] = [
-            {**each, "agent": _filled(each["agent"], offered)} if each.get("agent") else each for each in given
+            {**each, "agent": _filled(each["agent"], offered)} if each.get("agent") else each for each in tools
         ]
     return filled
 
@@ -166,8 +166,8 @@ def _declared(tool: BaseTool) -> Plain:
         raise ValueError(f"tool '{tool.name}' has no declaration")
     parameters = declaration.parameters_json_schema
     if parameters is None and declaration.parameters is not None:
-        given = declaration.parameters
-        parameters = _lower_types(given.model_dump(exclude_none=True) if isinstance(given, Schema) else given)
+        schema = declaration.parameters
+        parameters = _lower_types(schema.model_dump(exclude_none=True) if isinstance(schema, Schema) else schema)
     # A function is described by its docstring, whatever its declaration says; LongRunningFunctionTool adds to it.
     description = tool.description if isinstance(tool, FunctionTool) else declaration.description or tool.description
     return {"description": description, "parameters": parameters}
@@ -192,16 +192,16 @@ def _agent_parameters(agent: BaseAgent) -> Plain:
 
 
 def _sampling(generation: GenerateContentConfig | None) -> Plain:
-    given = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
-    return {key: value for key, value in given.items() if value is not None}
+    values = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
     """Return the threshold of each category of harm; in Python both may be members of the API's enumerations."""
     found = {}
     for each in (generation.safety_settings if generation else None) or ():
-        given = each if isinstance(each, dict) else each.model_dump()
-        kind, threshold = (getattr(given.get(key), "value", given.get(key)) for key in ("category", "threshold"))
+        setting = each if isinstance(each, dict) else each.model_dump()
+        kind, threshold = (getattr(setting.get(key), "value", setting.get(key)) for key in ("category", "threshold"))
         # YAML 1.1 reads OFF as false.
         threshold = "OFF" if threshold is False else threshold
         if kind and threshold:

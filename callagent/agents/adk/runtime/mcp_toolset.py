@@ -128,12 +128,12 @@ class McpToolset(BaseToolset):
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> McpToolset:
         """Make the toolset from YAML, which may start programs only where the operator has allowed it."""
-        given = config.model_dump()
-        named = {key: value for key, value in given.items() if key in KINDS and value is not None}
+        arguments = config.model_dump()
+        named = {key: value for key, value in arguments.items() if key in KINDS and value is not None}
         if len(named) != 1:
             raise ValueError(f"McpToolset: one of {', '.join(KINDS)} is needed")
         ((key, value),) = named.items()
-        rest = {key: value for key, value in given.items() if key not in KINDS}
+        rest = {key: value for key, value in arguments.items() if key not in KINDS}
         made = cls(connection_params=KINDS[key].model_validate(value), **rest)
         # The ADK refuses them in the same way: who may write YAML must not be able to start programs by it. Python of
         # the project may start those of `limits.function_programs`.
@@ -180,9 +180,9 @@ class McpToolset(BaseToolset):
     async def own_headers(self, context: ReadonlyContext) -> dict[str, str]:
         if self._header_provider is None:
             return {}
-        given = self._header_provider(context)
-        found = await given if inspect.isawaitable(given) else given
-        return {str(name): str(value) for name, value in (found or {}).items()}
+        answer = self._header_provider(context)
+        headers = await answer if inspect.isawaitable(answer) else answer
+        return {str(name): str(value) for name, value in (headers or {}).items()}
 
     def server(self, headers: Mapping[str, str] | None = None) -> McpServer:
         """Return the session for a set of headers, one for each. Raises `McpFailed`."""
@@ -202,19 +202,19 @@ class McpToolset(BaseToolset):
             server.close()
 
     def _wire(self, headers: Mapping[str, str]) -> Wire:
-        given = self._parameters
-        if isinstance(given, StdioConnectionParams):
-            given = given.server_params
-        if isinstance(given, StdioServerParameters):
-            folder = None if given.cwd is None else str(given.cwd)
-            return ProgramWire(given.command, given.args, given.env or {}, folder)
-        own = {str(name): str(value) for name, value in (given.headers or {}).items()} | dict(headers)
+        parameters = self._parameters
+        if isinstance(parameters, StdioConnectionParams):
+            parameters = parameters.server_params
+        if isinstance(parameters, StdioServerParameters):
+            folder = None if parameters.cwd is None else str(parameters.cwd)
+            return ProgramWire(parameters.command, parameters.args, parameters.env or {}, folder)
+        own = {str(name): str(value) for name, value in (parameters.headers or {}).items()} | dict(headers)
         # Header names are case-insensitive (RFC 9110, section 5.1): those that `auth_credential` makes replace headers
         # of any spelling.
         proven = {name.lower() for name in self._auth}
-        kept = {name: value for name, value in own.items() if name.lower() not in proven}
-        kind = SseWire if isinstance(given, SseConnectionParams) else HttpWire
-        return kind(given.url, {**kept, **self._auth})
+        allowed = {name: value for name, value in own.items() if name.lower() not in proven}
+        kind = SseWire if isinstance(parameters, SseConnectionParams) else HttpWire
+        return kind(parameters.url, {**allowed, **self._auth})
 
     def _own_name(self, name: str) -> str | None:
         """Return the server's own name of a tool, or None when the tool is not of this set."""
@@ -227,11 +227,11 @@ class McpToolset(BaseToolset):
         return not isinstance(self._wanted, list) or name in self._wanted
 
 
-def _parameters(given: object) -> Parameters:
+def _parameters(value: object) -> Parameters:
     """Return connection parameters, also from the classes of the `mcp` package. Raises ValueError."""
-    if isinstance(given, Parameters):
-        return given
-    plain = given.model_dump() if isinstance(given, BaseModel) else given
+    if isinstance(value, Parameters):
+        return value
+    plain = value.model_dump() if isinstance(value, BaseModel) else value
     if isinstance(plain, Mapping) and "command" in plain:
         return StdioServerParameters.model_validate(plain)
     if isinstance(plain, Mapping) and "url" in plain:
@@ -251,16 +251,16 @@ def auth_headers(scheme: object, credential: object) -> dict[str, str]:
     error's text has nothing secret.
     """
     # Most certain first: a token that is there, then what is sent by an HTTP scheme, then a key.
-    given = _plain(credential)
-    if not given:
+    fields = _plain(credential)
+    if not fields:
         if scheme is None:
             return {}
         raise ValueError("'auth_scheme' is there and 'auth_credential' is not")
-    if token := _plain(given.get("oauth2")).get("access_token"):
+    if token := _plain(fields.get("oauth2")).get("access_token"):
         return {"Authorization": f"Bearer {token}"}
-    if http := _plain(given.get("http")):
+    if http := _plain(fields.get("http")):
         return _of_http(http)
-    if key := given.get("api_key"):
+    if key := fields.get("api_key"):
         return _of_key(_plain(scheme), str(key))
     raise ValueError("'auth_credential' has no token and no key; none is fetched from elsewhere")
 

@@ -170,23 +170,23 @@ class AdkSession(TreeSession[CallbackContext, Event]):
         """Return the actions that code set. What it wrote into `state_delta` itself is written to the state."""
         if actions.state_delta:
             state.update(actions.state_delta)
-        asked = actions.model_dump(exclude_none=True, exclude={"state_delta"})
+        dumped = actions.model_dump(exclude_none=True, exclude={"state_delta"})
         known = {"transfer_to_agent", "escalate", "skip_summarization"}
-        found = {key: value for key, value in asked.items() if key in known}
-        files = asked.get("artifact_delta")
+        found = {key: value for key, value in dumped.items() if key in known}
+        files = dumped.get("artifact_delta")
         return {**found, "other": {"artifact_delta": files}} if files else found
 
 
-def _request(given: Plain) -> LlmRequest:
-    tools = [Tool(function_declarations=[FunctionDeclaration(**each)]) for each in given["tools"]]
+def _request(described: Plain) -> LlmRequest:
+    tools = [Tool(function_declarations=[FunctionDeclaration(**each)]) for each in described["tools"]]
     config = GenerateContentConfig(
-        system_instruction=given["system_instruction"],
-        temperature=given["temperature"],
-        max_output_tokens=given["max_output_tokens"],
+        system_instruction=described["system_instruction"],
+        temperature=described["temperature"],
+        max_output_tokens=described["max_output_tokens"],
         tools=tools or None,
     )
-    contents = [Content.model_validate(each) for each in given["contents"]]
-    return LlmRequest(model=given["model"], contents=contents, config=config)
+    contents = [Content.model_validate(each) for each in described["contents"]]
+    return LlmRequest(model=described["model"], contents=contents, config=config)
 
 
 def _plain_request(request: LlmRequest) -> Plain:

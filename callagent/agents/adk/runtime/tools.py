@@ -73,22 +73,22 @@ def prepare_arguments(
     signature, hints = inspect.signature(function), _hints(function)
     # Models invent arguments: those that the function has no parameter for are left out.
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
-    given = {
+    prepared = {
         key: _as_declared(value, hints.get(key))
         for key, value in arguments.items()
         if takes_all or key in signature.parameters
     }
     own = context_parameter(function)
     if own in signature.parameters:
-        given[own] = context
+        prepared[own] = context
     missing = [
         each.name
         for each in signature.parameters.values()
-        if each.kind in _NAMED and each.default is inspect.Parameter.empty and each.name not in given
+        if each.kind in _NAMED and each.default is inspect.Parameter.empty and each.name not in prepared
     ]
     if not missing:
-        return given, None
-    return given, {
+        return prepared, None
+    return prepared, {
         "error": f"Invoking `{name}()` failed as the following mandatory input parameters are not present:\n"
         + "\n".join(missing)
         + "\nYou could retry calling this tool, but it is IMPORTANT for you to provide all the mandatory parameters."
@@ -180,10 +180,10 @@ class FunctionTool(BaseTool):
 
     async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
         # A refusal goes to the model as the result, so that it can call again with what was missing.
-        given, refusal = prepare_arguments(self.func, self.name, args, tool_context)
+        arguments, refusal = prepare_arguments(self.func, self.name, args, tool_context)
         if refusal is not None:
             return refusal
-        returned = self.func(**given)
+        returned = self.func(**arguments)
         return await returned if inspect.isawaitable(returned) else returned
 
 
