@@ -1,4 +1,8 @@
-"""A session with audio as a call: the client's inputs go to a leg, and what the agent says goes to the client."""
+"""A session with audio as a call of the server: its leg, and what its inputs and outputs mean for the client.
+
+`SessionLeg` is heard at the pace of speech, however fast the client sends, and sends slightly ahead of it: what the
+client has can be neither counted nor taken back. `SessionCall` stands between the leg and the client's socket.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 from callagent.agents.cx import (
@@ -23,6 +27,7 @@ from callagent.agents.cx import (
 from callagent.audio import DIGITS, FRAME_BYTES, FRAME_SECONDS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 from callagent.carriers import FrameClock
+from callagent.json_values import JsonObject
 from callagent.legs import (
     CallerHungUp,
     DigitPressed,
@@ -81,30 +86,30 @@ class SessionLeg:
             self._close(reason)
 
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
-        """Refuse: the end of its session tells the client where to go, nobody else can send it there."""
+        """Refuse: the end of its session says where the client may go, but nobody can send it there."""
         return TransferOutcome(TransferStatus.FAILED, "a session ends, and its client goes on elsewhere")
 
     async def send_digits(self, digits: str) -> None:
         raise ValueError("a session's client takes no keys")
 
     def expect_media(self, expected: bool) -> None:
-        """Do nothing: silence is part of this wire's media."""
+        """Do nothing: a client that sends nothing is silent."""
 
     # ---- for the client's socket
 
     def receive_audio(self, pcm: bytes) -> None:
-        """Take the client's audio, 16-bit PCM at the call's rate. Raises `AudioTooEarly`."""
+        """Handle the client's audio, 16-bit PCM at the call's rate. Raises `AudioTooEarly`."""
         if not self.closed:
             self._media.receive(pcm, self._clock.now())
 
     def press_keys(self, digits: str) -> None:
-        """Take keys of the client, one after the other; characters that are no key are left out."""
+        """Handle keys of the client, one after the other; characters that are no key are left out."""
         for digit in digits:
             if digit in DIGITS:
                 self._listeners.tell(DigitPressed(digit))
 
     def write_text(self, text: str) -> None:
-        """Take a text of the client, which is a whole turn."""
+        """Handle a text of the client, which is a whole turn."""
         self._listeners.tell(WordsWritten(text))
 
     def cut(self) -> None:
@@ -131,12 +136,12 @@ class SessionLeg:
 
 
 LEAD: Final = 0.06
-"""Seconds of audio that the client holds at least while the agent speaks; up to `MESSAGE_FRAMES` more."""
+"""Seconds of audio that the client has in advance at least while the agent speaks; at most `MESSAGE_FRAMES` more."""
 MESSAGE_FRAMES: Final = 5
 PAUSE: Final = 0.3
 """Seconds without audio after which the client counts as silent; after a shorter gap its audio goes on where it was."""
 BEHIND: Final = 0.2
-"""Seconds of waiting audio from which on silent frames are left out, until the client is heard as it speaks."""
+"""Seconds of waiting audio from which on silent frames are left out, until the client is heard without delay."""
 MAX_WAITING: Final = 60.0
 """Seconds of audio that a client may be ahead of speech."""
 _QUIET: Final = 60
@@ -145,11 +150,11 @@ _SILENCE = bytes(FRAME_BYTES)
 
 
 class AudioTooEarly(Exception):
-    """The client sent more than `MAX_WAITING` seconds of audio ahead of its time."""
+    """The client sent audio more than `MAX_WAITING` seconds ahead of the time at which it is heard."""
 
 
 class SessionMedia:
-    """Implements `legs.Media`; the rest is for its leg. Times are the loop's monotonic seconds."""
+    """Implements `legs.Media`; the methods from `receive` on are for its leg. Times are the loop's seconds."""
 
     def __init__(self, now: Callable[[], float], send: Callable[[bytes], None]) -> None:
         self._now = now
@@ -228,13 +233,13 @@ class SessionMedia:
 
 NORMAL: Final = 1000
 MAX_WAITING_INPUTS: Final = 20
-"""Inputs that may wait for the call to be answered, and written ones that may wait for their turn."""
+"""Inputs that may wait for the call to be answered, and texts that may wait for their turn."""
 MAX_TEXT: Final = 64 * 1024
 """Characters of one input."""
 
 
 class Sender(Protocol):
-    """The part of `MediaSocket` that a call uses."""
+    """The part of a `MediaSocket` that a call uses."""
 
     def send(self, text: str) -> None: ...
 
@@ -242,9 +247,13 @@ class Sender(Protocol):
 
 
 class SessionCall:
-    """Implements `SessionLink`. Inputs of the client go in by `take_input`, events of the turn manager by `watch`."""
+    """Implements `SessionLink` for one socket with audio.
 
-    def __init__(self, socket: Sender, session: CxSession, project: CxProject, config: Mapping[str, Any]) -> None:
+    Inputs of the client come by `receive_input`, events of the turn manager by `watch`; both become messages to the
+    other.
+    """
+
+    def __init__(self, socket: Sender, session: CxSession, project: CxProject, config: JsonObject) -> None:
         """Raises `InputRefused` for a form of audio that is not supported."""
         self._socket = socket
         self._session = session
@@ -255,13 +264,13 @@ class SessionCall:
         self.project = SpokenProject(project, self._spoken)
         self._leg: SessionLeg | None = None
         self._early: list[Callable[[], None]] | None = []
-        """Inputs that came before the call was answered; None once it is answered."""
+        """What to do with inputs that came before the call was answered; None once it is answered."""
         self._pending = ""
         """Text whose continuation the client has announced."""
         self._written: deque[str] = deque()
-        """Texts that the call has and that are no turn yet: their transcripts are not told to the client."""
+        """Texts of the client that are no turn yet. Their transcripts are not sent: the client knows its own words."""
         self._recognized = ""
-        """The last transcript that the client was told."""
+        """The last transcript that was sent to the client."""
         self._refused = False
         """Whether a mistake of the client ended the call; the session goes on, maybe in another call."""
 
@@ -279,7 +288,7 @@ class SessionCall:
         self._leg = SessionLeg(info, self, clock)
         return self._leg
 
-    def take_input(self, given: Mapping[str, Any]) -> None:
+    def receive_input(self, given: JsonObject) -> None:
         """Pass a `realtimeInput` on to the call. Raises `InputRefused` and `AudioTooEarly`."""
         match given:
             case {"audio": audio}:
@@ -302,11 +311,12 @@ class SessionCall:
                 raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
     def watch(self, event: TurnEvent) -> None:
-        """Tell the client what an event of the turn manager means for it."""
+        """Send the client what an event of the turn manager means for it."""
         match event:
             case PartialHeard(text=text):
                 self._send_transcript(text)
             case CallerTurnEnded(text=text):
+                # A turn that the client wrote comes back with its own text.
                 if self._written and text == self._written[0]:
                     self._written.popleft()
                 else:
@@ -320,7 +330,7 @@ class SessionCall:
                 self._spoken.close_turn()
 
     def refuse(self, error: Exception) -> None:
-        """End the call, but not the session, of a client that broke the rules."""
+        """End the call of a client that broke the rules; the session can go on, maybe in another call."""
         self._refused = True
         self._send(error_message(400, str(error)))
         self._socket.close(NORMAL, drain=True)
@@ -375,7 +385,7 @@ class SessionCall:
             raise InputRefused(f"{MAX_WAITING_INPUTS} inputs wait for the session to begin")
 
     def _pass_early_inputs(self) -> None:
-        """Pass on what came before the first turn: the call is answered when the floor is yielded first."""
+        """Pass on the inputs from before the first turn: the call is answered once the agent yields the floor."""
         early, self._early = self._early or [], None
         for do in early:
             do()
@@ -385,10 +395,10 @@ class SessionCall:
             self._recognized = text
             self._send({"recognitionResult": {"transcript": text}})
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: JsonObject) -> None:
         self._socket.send(json.dumps(message, ensure_ascii=False, default=str))
 
 
-def has_audio(config: Mapping[str, Any]) -> bool:
+def has_audio(config: JsonObject) -> bool:
     """Return whether a session's configuration names audio in either direction."""
     return bool(config.get("inputAudioConfig") or config.get("outputAudioConfig"))

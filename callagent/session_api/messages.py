@@ -1,4 +1,9 @@
-"""The JSON of the Session API: request bodies, messages of a socket, and errors."""
+"""What the Session API's requests and sockets carry: JSON, errors, and audio in base64.
+
+JSON follows the rules of protocol buffers (https://protobuf.dev/programming-guides/json): names in camel case, of which
+snake case is accepted, too; enumerations by name or number; bytes in either alphabet of base64. Audio is LINEAR16,
+MULAW or ALAW at 8, 16 or 24 kHz.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -17,6 +22,7 @@ from callagent.agents import Say
 from callagent.agents.cx import CxProject, InputRefused, NotFound, Speak
 from callagent.audio import SAMPLE_RATE, Decimator
 from callagent.errors import ProviderError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, parse_json
 from callagent.web import Utterances
 
 MAX_REQUEST: Final = 4 * 1024 * 1024
@@ -28,11 +34,11 @@ _STATUSES: Final[Mapping[int, str]] = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""HTTP status -> the API's own name for it (google.rpc.Code)."""
+"""HTTP status -> the API's name for it (google.rpc.Code)."""
 
 
 async def read_request(request: web.Request) -> bytes:
-    """Return the body, up to `MAX_REQUEST`: the application's own bound is too low for audio. Raises 413."""
+    """Return the body, up to `MAX_REQUEST`; the bound of other requests is too low for audio. Raises 413."""
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece
@@ -42,7 +48,7 @@ async def read_request(request: web.Request) -> bytes:
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status that tells a client of the error."""
+    """Return the HTTP status by which a client is told of the error."""
     if isinstance(error, NotFound):
         return 404
     if isinstance(error, TimeoutError):
@@ -50,25 +56,30 @@ def status_of(error: Exception) -> int:
     return 503 if isinstance(error, ProviderError) else 400
 
 
-def message_object(message: WSMessage) -> dict[str, Any]:
+def message_object(message: WSMessage) -> MutableJsonObject:
     """Return the fields of a socket's message, in camel case. Raises `InputRefused`."""
     if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
         raise InputRefused("a message should be JSON")
     try:
-        data = json.loads(message.data)
-    except (ValueError, RecursionError):
+        data = parse_json(message.data)
+    except ValueError:
         raise InputRefused("the message is not JSON") from None
-    if not isinstance(data, dict):
+    if not isinstance(data, Mapping):
         raise InputRefused("the message should be a JSON object")
     return {_camel(key): camel_keys(value) for key, value in data.items()}
 
 
-def camel_keys(given: Any) -> Any:
-    """Return an object with its own field names in camel case, as the API also takes snake case.
+def camel_keys(given: JsonValue) -> JsonValue:
+    """Return an object with its field names in camel case; anything else unchanged.
 
-    Deeper names are the client's own or have one word.
+    Deeper names need no change: they are the client's own or have one word.
     """
-    return {_camel(str(key)): value for key, value in given.items()} if isinstance(given, dict) else given
+    return camel_object(given) if isinstance(given, Mapping) else given
+
+
+def camel_object(given: JsonObject) -> MutableJsonObject:
+    """Return an object with its field names in camel case."""
+    return {_camel(key): value for key, value in given.items()}
 
 
 def _camel(name: str) -> str:
@@ -77,27 +88,28 @@ def _camel(name: str) -> str:
 
 
 def refusal(status: int, text: str) -> web.Response:
-    """Return an error as the response of a handler."""
+    """Return the response of a handler for an error."""
     return web.json_response(error_message(status, text), status=status)
 
 
 def refused(status: int, text: str) -> web.HTTPException:
-    """Return an error for a handler to raise."""
+    """Return the exception that a handler raises for an error."""
     kinds = {400: web.HTTPBadRequest, 404: web.HTTPNotFound}
     return kinds[status](text=dumps(error_message(status, text)), content_type="application/json")
 
 
-def error_message(status: int, text: str) -> dict[str, Any]:
+def error_message(status: int, text: str) -> MutableJsonObject:
     """Return an error as the API writes it (https://cloud.google.com/apis/design/errors)."""
     return {"error": {"code": status, "message": text, "status": _STATUSES[status]}}
 
 
-def dumps(data: Any) -> str:
+def dumps(data: object) -> str:
+    """Return JSON; what project code puts into an output that is no JSON value becomes its text."""
     return json.dumps(data, ensure_ascii=False, default=str)
 
 
 ENCODINGS: Final = {"LINEAR16": 2, "MULAW": 1, "ALAW": 1}
-"""Encoding -> bytes of a sample."""
+"""Encoding -> bytes of one sample."""
 _BY_NUMBER: Final = ("AUDIO_ENCODING_UNSPECIFIED", "LINEAR16", "MULAW", "ALAW")
 RATES: Final = (8000, 16000, 24000)
 
@@ -110,19 +122,19 @@ class AudioForm:
     rate: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], name: str) -> AudioForm | None:
-        """Read the form from a session's configuration; None where it has none. Raises `InputRefused`."""
+    def of(cls, config: JsonObject, name: str) -> AudioForm | None:
+        """Return the form that a session's configuration names; None where it names none. Raises `InputRefused`."""
         given = config.get(name)
         return cls.parse(given, name) if given else None
 
     @classmethod
-    def parse(cls, given: Any, name: str) -> AudioForm:
-        """Read an `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
+    def parse(cls, given: JsonValue, name: str) -> AudioForm:
+        """Return the form in an `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
         if not isinstance(given, Mapping):
             raise InputRefused(f"'{name}' should be an object")
         encoding = given.get("audioEncoding", given.get("audio_encoding"))
         rate = given.get("sampleRateHertz", given.get("sample_rate_hertz"))
-        # JSON of protocol buffers may name an enumeration's value by its number.
+        # An enumeration's value may be given by its number.
         if isinstance(encoding, int) and 0 <= encoding < len(_BY_NUMBER):
             encoding = _BY_NUMBER[encoding]
         if encoding not in ENCODINGS or str(rate) not in map(str, RATES):
@@ -132,7 +144,7 @@ class AudioForm:
 
 
 class AudioDecoder:
-    """Turns a client's audio into 16-bit PCM at the call's rate, in pieces of any length."""
+    """Converts a client's audio to 16-bit PCM at the call's rate, in pieces of any length."""
 
     def __init__(self, form: AudioForm) -> None:
         self._form = form
@@ -157,11 +169,12 @@ class AudioDecoder:
 
 
 class AudioEncoder:
-    """Turns 16-bit PCM at the call's rate into a client's audio as base64."""
+    """Converts 16-bit PCM at the call's rate to a client's audio in base64."""
 
     def __init__(self, form: AudioForm) -> None:
         self._form = form
-        self._state: Any = None
+        self._state: tuple[int, tuple[tuple[int, int], ...]] | None = None
+        """The state of `audioop.ratecv` between two pieces."""
 
     def feed(self, pcm: bytes) -> str:
         if self._form.rate != SAMPLE_RATE:
@@ -174,11 +187,8 @@ class AudioEncoder:
         return base64.b64encode(pcm).decode("ascii")
 
 
-def decode_base64(given: Any) -> bytes:
-    """Return the bytes of an `audio` field.
-
-    JSON of protocol buffers allows both alphabets of base64 and leaves padding out. Raises `InputRefused`.
-    """
+def decode_base64(given: JsonValue) -> bytes:
+    """Return the bytes of an `audio` field, in either alphabet and with or without padding. Raises `InputRefused`."""
     if not isinstance(given, str):
         raise InputRefused("'audio' should be base64")
     text = given.replace("-", "+").replace("_", "/").rstrip("=")
@@ -189,9 +199,9 @@ def decode_base64(given: Any) -> bytes:
 
 
 class RequestSpeech:
-    """The audio of one request, whose inputs are whole utterances and whose answers are spoken text by text."""
+    """Audio of one request: its inputs hold whole utterances, its answers are spoken text by text."""
 
-    def __init__(self, utterances: Utterances, project: CxProject, config: Mapping[str, Any]) -> None:
+    def __init__(self, utterances: Utterances, project: CxProject, config: JsonObject) -> None:
         """Raises `InputRefused` for a form of audio that is not supported."""
         self._utterances = utterances
         self._project = project
@@ -199,14 +209,12 @@ class RequestSpeech:
             AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig")
         )
 
-    async def transcribe(self, inputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Put text in the place of audio; pieces that follow each other are one utterance.
-
-        Raises `InputRefused` and `ProviderError`.
-        """
-        found: list[Mapping[str, Any]] = []
+    async def transcribe(self, inputs: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the inputs with text in the place of audio. Raises `InputRefused` and `ProviderError`."""
+        found: list[JsonObject] = []
         audio = b""
         for given in inputs:
+            # Pieces of audio that follow each other are one utterance.
             if "audio" in given:
                 audio += decode_base64(given["audio"])
                 continue
@@ -221,13 +229,14 @@ class RequestSpeech:
             return None
         encoder = AudioEncoder(self._output_form)
 
-        async def speak(said: Say) -> str:
-            pcm = said.pcm if said.pcm is not None else await self._utterances.speak(self._project, said.text)
+        async def speak(say: Say) -> str:
+            pcm = say.pcm if say.pcm is not None else await self._utterances.speak(self._project, say.text)
+            # In a thread: half a minute of audio takes longer than a frame, and calls share this loop.
             return await asyncio.to_thread(encoder.feed, pcm)
 
         return speak
 
-    async def _recognise(self, audio: bytes) -> list[Mapping[str, Any]]:
+    async def _recognise(self, audio: bytes) -> list[JsonObject]:
         if not audio:
             return []
         if self._input_form is None:

@@ -7,10 +7,9 @@ A socket whose configuration names audio is a call of the server; the same sessi
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import WSMessage, web
 
@@ -19,11 +18,12 @@ from callagent.agents.cx import InputRefused, Speak, whole_turns
 from callagent.call_info import EndReason
 from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate
 from callagent.errors import ProviderError
+from callagent.json_values import JsonObject, MutableJsonObject, list_at, objects_at, parse_json
 from callagent.log import get_logger
 from callagent.session_api.call import AudioTooEarly, SessionCall, SessionLeg, has_audio
 from callagent.session_api.messages import (
     RequestSpeech,
-    camel_keys,
+    camel_object,
     dumps,
     error_message,
     message_object,
@@ -52,7 +52,7 @@ class SessionRoutes:
     open_paths: frozenset[str] = frozenset()
 
     def __init__(self, projects: Callable[[], Sequence[AgentProject]], hooks: ServerHooks | None = None) -> None:
-        """Without `hooks` nobody holds calls or turns audio into text: sessions are text only."""
+        """Without `hooks` there are no calls and no speech: sessions are text only."""
         self._table = SessionTable(projects)
         self._hooks = hooks
         self._clock: FrameClock | None = None
@@ -100,7 +100,7 @@ class SessionRoutes:
         try:
             async with asyncio.timeout(CONFIG_SECONDS):
                 config = message_object(await ws.receive()).get("config")
-            if not isinstance(config, dict):
+            if not isinstance(config, Mapping):
                 raise InputRefused("'config' with a 'session' is expected first")
             live = await self._table.open_session(config)
             if has_audio(config):
@@ -116,7 +116,7 @@ class SessionRoutes:
     # Calls --------------------------------------------------------------------------------------------------------
 
     async def _serve_call(
-        self, ws: web.WebSocketResponse, request: web.Request, live: LiveSession, config: Mapping[str, Any]
+        self, ws: web.WebSocketResponse, request: web.Request, live: LiveSession, config: JsonObject
     ) -> None:
         """Hold a call from its first input to the end of the socket. Raises `InputRefused` when none is taken."""
         await live.reserve_for_call()
@@ -138,12 +138,12 @@ class SessionRoutes:
             if ended is None:
                 live.release()
             else:
-                # The call may still say something: the session is free when its task has ended.
+                # The call may still speak its last words: the session is free when its task has ended.
                 self._legs.discard(leg)
                 ended.add_done_callback(lambda _: live.release())
 
     def _admit_call(self) -> tuple[HoldSession, FrameClock]:
-        """Return what holds the call and times its audio. Raises `InputRefused`."""
+        """Return what holds the call, and the clock of its audio. Raises `InputRefused` where no call is taken."""
         hooks = self._hooks
         if hooks is None or hooks.hold_session is None:
             raise InputRefused("sessions are text here")
@@ -155,8 +155,8 @@ class SessionRoutes:
     # Requests -----------------------------------------------------------------------------------------------------
 
     async def _run_turn(
-        self, live: LiveSession, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
-    ) -> AsyncGenerator[dict[str, Any], None]:
+        self, live: LiveSession, inputs: Sequence[JsonObject], config: JsonObject
+    ) -> AsyncGenerator[MutableJsonObject, None]:
         """Yield the outputs of one turn. Raises `InputRefused`, `ProviderError`, `TimeoutError`."""
         async with live.turn() as session:
             texts, speak = await self._transcribe(live, inputs, config)
@@ -165,8 +165,8 @@ class SessionRoutes:
                     yield output
 
     async def _transcribe(
-        self, live: LiveSession, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
-    ) -> tuple[list[Mapping[str, Any]], Speak | None]:
+        self, live: LiveSession, inputs: Sequence[JsonObject], config: JsonObject
+    ) -> tuple[list[JsonObject], Speak | None]:
         """Return the inputs with text in the place of audio, and what speaks the answer. Raises `InputRefused`."""
         if not has_audio(config) and not any("audio" in each for each in inputs):
             return list(inputs), None
@@ -175,7 +175,7 @@ class SessionRoutes:
         speech = RequestSpeech(self._hooks.utterances, live.project, config)
         return await speech.transcribe(inputs), speech.speaker()
 
-    async def _read_turn(self, request: web.Request) -> tuple[LiveSession, list[Mapping[str, Any]], Mapping[str, Any]]:
+    async def _read_turn(self, request: web.Request) -> tuple[LiveSession, list[JsonObject], JsonObject]:
         """Return the session that a request is of, its inputs and its configuration. Raises 400, 403 and 404."""
         require(request, Right.CALL)
         try:
@@ -215,17 +215,17 @@ class _TextSocket:
         finally:
             await self._interrupt()
 
-    async def _begin_turn(self, given: Mapping[str, Any]) -> None:
-        # Variables alone say nothing: they do not interrupt.
-        if not ({"variables"} & given.keys()) and await self._interrupt():
+    async def _begin_turn(self, given: JsonObject) -> None:
+        # Variables are no words of the client: they do not interrupt.
+        if "variables" not in given and await self._interrupt():
             await self._send({"interruptionSignal": {"bargeIn": True}})
         self._turn = asyncio.create_task(self._run_turn(given))
         if "event" in given or given.get("willContinue"):
             return
-        # The socket is read while the turn runs: the next input may interrupt it.
+        # The turn runs beside the reading of the socket, so that the next input can interrupt it; it begins first.
         await asyncio.sleep(0)
 
-    async def _run_turn(self, given: Mapping[str, Any]) -> None:
+    async def _run_turn(self, given: JsonObject) -> None:
         try:
             async with self._live.turn() as session, aclosing(session.take([given])) as outputs:
                 async for output in outputs:
@@ -235,7 +235,7 @@ class _TextSocket:
         except ConnectionError:
             log.info("session_client_gone")
 
-    async def _send_output(self, output: dict[str, Any]) -> None:
+    async def _send_output(self, output: MutableJsonObject) -> None:
         """Send an output, and close the socket after the one that ends the session."""
         ending = output.pop("endSession", None)
         await self._send({"sessionOutput": output})
@@ -252,20 +252,20 @@ class _TextSocket:
         await asyncio.wait({turn})
         return True
 
-    async def _send(self, message: Mapping[str, Any]) -> None:
+    async def _send(self, message: JsonObject) -> None:
         if not self._ws.closed:
             await self._ws.send_str(dumps(message))
 
 
 async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
-    """Give the call every input until the socket or the call ends; the leg is told of the end."""
+    """Give the call every input until the socket or the call ends, and tell the leg of the end."""
     loop = asyncio.get_running_loop()
     rate = MessageRate(loop.time())
     try:
         async for message in ws:
             if not rate.admit_message(loop.time()):
                 raise InputRefused("too many messages")
-            call.take_input(_read_input(message))
+            call.receive_input(_read_input(message))
             if call.leg.closed:
                 break
     except (AudioTooEarly, InputRefused) as error:
@@ -278,23 +278,24 @@ async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
         call.leg.cut()
 
 
-def _read_input(message: WSMessage) -> dict[str, Any]:
+def _read_input(message: WSMessage) -> JsonObject:
     """Return the `realtimeInput` of a socket's message. Raises `InputRefused`."""
     given = message_object(message).get("realtimeInput")
-    if not isinstance(given, dict):
+    if not isinstance(given, Mapping):
         raise InputRefused("'realtimeInput' is expected")
     return given
 
 
-def _read_body(body: bytes) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+def _read_body(body: bytes) -> tuple[MutableJsonObject, list[JsonObject]]:
     """Return the configuration and the inputs of a request. Raises `InputRefused`."""
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
+        data = parse_json(body)
+    except ValueError:
         raise InputRefused("the body is not JSON") from None
-    if not isinstance(data, dict) or not isinstance(data.get("config") or {}, dict):
+    config = data.get("config") or {} if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(config, Mapping):
         raise InputRefused("the body and its 'config' should be objects")
-    inputs = data.get("inputs") or []
-    if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
+    inputs = objects_at(data, "inputs")
+    if data.get("inputs") and (not inputs or len(inputs) != len(list_at(data, "inputs"))):
         raise InputRefused("'inputs' should be a list of objects")
-    return dict(camel_keys(data.get("config") or {})), [camel_keys(each) for each in inputs]
+    return camel_object(config), [camel_object(each) for each in inputs]

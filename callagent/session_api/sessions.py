@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from callagent.agents import AgentProject
 from callagent.agents.cx import CxProject, CxSession, InputRefused, NotFound, UnknownDeployment
 from callagent.call_info import CallInfo
 from callagent.carriers import CLOSE_SECONDS
 from callagent.errors import CallagentError
+from callagent.json_values import JsonObject, JsonValue
 from callagent.log import get_logger
 
 MAX_SESSIONS: Final = 200
 IDLE_SECONDS: Final = 1800.0
-"""A session that nobody has used for so long is closed for a new one."""
+"""A session that nobody has used for so long is closed when a new one is opened."""
 TURN_SECONDS: Final = 120.0
-"""How long a turn may take, the wait for the turn before included."""
+"""Time for a turn, the wait for the turn before it included."""
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{4,62}")
 _NAME = re.compile(r"(?:.*/)?apps/(?P<app>[^/]+)/sessions/(?P<id>[^/]+)")
 _DEPLOYMENT = re.compile(r"(?:.*/)?apps/[^/]+/deployments/(?P<id>[^/]+)")
@@ -49,7 +50,7 @@ class LiveSession:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[CxSession]:
-        """Hold the session for one turn. Raises `TimeoutError`, also within the turn."""
+        """Hold the session for one turn. Raises `TimeoutError`, also in the middle of the turn."""
         try:
             async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
                 yield self.session
@@ -81,7 +82,7 @@ class SessionTable:
         self._sessions: dict[tuple[str, str], LiveSession] = {}
         self._opening = asyncio.Lock()
 
-    async def open_session(self, config: Mapping[str, Any]) -> LiveSession:
+    async def open_session(self, config: JsonObject) -> LiveSession:
         """Return the session that a SessionConfig names, and open a new one. Raises `InputRefused`, `NotFound`."""
         named = _NAME.fullmatch(str(config.get("session") or ""))
         if named is None or not _ID.fullmatch(named["id"]):
@@ -112,7 +113,8 @@ class SessionTable:
     def _app(self, name: str) -> CxProject:
         apps = [each for each in self._projects() if isinstance(each, CxProject)]
         found = next((each for each in apps if name in (each.name, each.name.replace(" ", "_"))), None)
-        # Clients may send the identifiers of Google's platform, which we do not know: the only app is meant then.
+        # Clients may send the identifiers that the app has on Google's platform, which are not known here: then the
+        # only app is meant.
         if found is None and len(apps) == 1:
             return apps[0]
         if found is None:
@@ -127,8 +129,8 @@ class SessionTable:
                 await live.session.close()
 
 
-async def _open_deployment(app: CxProject, deployment: Any) -> CxProject:
-    """Return the app as a deployment of it says. Raises `InputRefused`, `NotFound`."""
+async def _open_deployment(app: CxProject, deployment: JsonValue) -> CxProject:
+    """Return the app as a deployment of it has it. Raises `InputRefused`, `NotFound`."""
     named = _DEPLOYMENT.fullmatch(deployment) if isinstance(deployment, str) else None
     if named is None:
         raise InputRefused("'deployment' should end in apps/APP/deployments/ID")
@@ -137,13 +139,13 @@ async def _open_deployment(app: CxProject, deployment: Any) -> CxProject:
     except UnknownDeployment as error:
         raise NotFound(str(error)) from None
     except CallagentError as error:
-        # Where the app's files lie is not the client's to know.
+        # The message has paths of this machine: it goes to the log, not to the client.
         log.error("deployment_not_opened", app=app.name, deployment=named["id"], error=str(error))
         raise InputRefused(f"the deployment '{named['id']}' cannot be served as it is written") from None
 
 
-async def _open_agent(project: CxProject, identifier: str, config: Mapping[str, Any]) -> CxSession:
-    async def write_metric(name: str, value: Any) -> None:
+async def _open_agent(project: CxProject, identifier: str, config: JsonObject) -> CxSession:
+    async def write_metric(name: str, value: object) -> None:
         """Drop the metric: nothing is recorded of a session that is no call."""
 
     info = CallInfo(identifier, "inbound", None, None, "text", datetime.now(UTC))

@@ -13,7 +13,7 @@ from aiohttp import web
 from callagent.call_info import CallInfo, EndReason
 from callagent.carriers.browser.leg import BrowserLeg
 from callagent.carriers.media import FrameClock
-from callagent.carriers.protocol import MAX_MESSAGE_BYTES, DialectError
+from callagent.carriers.protocol import MAX_MESSAGE_BYTES, NORMAL_CLOSURE, PROTOCOL_ERROR, SERVER_ERROR, DialectError
 from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket
 from callagent.log import get_logger
 from callagent.web import Right, ServerHooks, require
@@ -22,7 +22,6 @@ PHONE_PATH: Final = "/api/phone"
 CAPTION_SECONDS: Final = 0.1
 """Time between two looks at the captions."""
 _TEXT_BOUND: Final = 64
-NORMAL, PROTOCOL_ERROR, SERVER_ERROR = 1000, 1002, 1011
 
 log = get_logger(__name__)
 
@@ -89,7 +88,7 @@ class PhoneRoutes:
             socket.close(SERVER_ERROR)
         finally:
             leg.cut()
-            socket.close(NORMAL)
+            socket.close(NORMAL_CLOSURE)
 
     async def _show(self, leg: BrowserLeg) -> None:
         """Send captions when they change: the caller's words as they come, the agent's, and how long answers took."""
