@@ -18,18 +18,18 @@ _FREQUENCIES: Final = {key: (_ROWS[r], _COLUMNS[c]) for r, keys in enumerate(_KE
 _MIN_LEVEL = 200
 """Level of a frame below which nobody presses a key: about -39 dBm0."""
 _MIN_RATIO = 6.0
-"""A tone's energy over each other's of its group: 8 dB."""
+"""How far the energy of a tone is above that of each other tone of its group: 8 dB."""
 _MAX_TWIST = 6.3
-"""Between the two tones: 8 dB either way."""
+"""How much louder one of the two tones may be than the other: 8 dB (twist, ITU-T Q.24)."""
 _MIN_SHARE = 0.7
-"""Of the frame's energy in the two tones: speech has more around them."""
+"""The share of the frame's energy that is in the two tones; speech has more around them."""
 _REFERENCE_AMPLITUDE = 16000.0
 
 _DETECTION_FRAMES = 2
-"""Of the same key in a row; 40 ms must be heard (Q.24)."""
+"""Frames in a row that must have the same key: a tone of 40 ms must be recognised (Q.24)."""
 
 TONE_FRAMES: Final = 5
-"""100 ms of tone, then as much silence: ITU-T Q.24 asks for 40 ms of each."""
+"""Frames of a tone that we send, and of the silence after it: 100 ms each, where Q.24 requires 40 ms."""
 MAX_DIGITS: Final = 64
 _TONE_AMPLITUDE: Final = 0.22 * 32767
 """Of each of the two sines: about -10 dBm0 together, what a telephone set sends."""
@@ -37,14 +37,14 @@ _SILENCE: Final = bytes(2 * FRAME_SAMPLES)
 
 
 def key_of(frame: bytes) -> str | None:
-    """The key whose two tones fill the frame."""
+    """Return the key whose two tones fill the frame, or None."""
     import audioop
 
     level = audioop.rms(frame, 2)
     if level < _MIN_LEVEL:
         return None
     low = _loudest(frame, _ROWS)
-    # Of speech, which this is asked of in every frame, one group tells enough.
+    # In speech, which is nearly all there is, mostly the first group already has no tone that stands out.
     high = None if low is None else _loudest(frame, _COLUMNS)
     if low is None or high is None:
         return None
@@ -55,7 +55,7 @@ def key_of(frame: bytes) -> str | None:
 
 
 def _loudest(frame: bytes, tones: tuple[int, ...]) -> tuple[int, float] | None:
-    """Index and energy of the one tone that stands out."""
+    """Return index and energy of the one tone that stands out, or None."""
     energies = [_energy(frame, hertz) for hertz in tones]
     best = max(range(len(tones)), key=energies.__getitem__)
     others = max(energy for index, energy in enumerate(energies) if index != best)
@@ -63,10 +63,11 @@ def _loudest(frame: bytes, tones: tuple[int, ...]) -> tuple[int, float] | None:
 
 
 def _energy(frame: bytes, hertz: int) -> float:
-    """Mean square of the part of the frame at this frequency."""
+    """Return the mean square of the part of the frame at this frequency."""
     import audioop
 
-    # The factor by which the reference fits into the frame is their correlation: what Goertzel computes, in C.
+    # The factor by which the reference fits into the frame is their correlation, which the Goertzel algorithm computes
+    # as well; here it runs in C.
     cosine, sine = _references(hertz)
     real, imaginary = audioop.findfactor(frame, cosine), audioop.findfactor(frame, sine)
     return (real * real + imaginary * imaginary) * _REFERENCE_AMPLITUDE * _REFERENCE_AMPLITUDE / 2
@@ -84,7 +85,7 @@ def _references(hertz: int) -> tuple[bytes, bytes]:
 
 
 class InBandDigits:
-    """Frame by frame. About 2 µs where it is quiet, 12 µs where it is not."""
+    """Finds key presses in the frames of one stream. A frame costs about 2 µs in silence and 12 µs in sound."""
 
     def __init__(self) -> None:
         self._key: str | None = None
@@ -93,7 +94,7 @@ class InBandDigits:
         self._pressed = False
 
     def receive(self, frame: bytes) -> str | None:
-        """The digit, once, with the frame that makes it sure."""
+        """Return a digit, once, with the frame that makes it certain."""
         key = key_of(frame)
         if key is None:
             self._gap += 1
@@ -112,7 +113,7 @@ class InBandDigits:
 
 
 def dtmf_frames(digits: str) -> Iterator[bytes]:
-    """PCM frames that say the digits. Raises `ValueError` for what is no digit, or for more than 64."""
+    """Yield frames with the tones of the digits. Raises `ValueError` for what is no digit, or for more than 64."""
     if len(digits) > MAX_DIGITS or any(digit not in _FREQUENCIES for digit in digits):
         raise ValueError(f"'{digits}' is not a sequence of at most {MAX_DIGITS} DTMF digits")
     for digit in digits:

@@ -12,6 +12,7 @@ from typing import Any
 
 SAMPLE_RATE = 8000
 """Hertz of every frame between a leg and the turn manager."""
+# 20 ms is the packet time that nearly all telephone networks use (RFC 3551 §4.2), so a frame is a packet of theirs.
 FRAME_SECONDS = 0.02
 FRAME_SAMPLES = 160
 FRAME_BYTES = 320
@@ -21,12 +22,13 @@ DIGITS = "0123456789*#ABCD"
 
 
 _TAPS = 47
+"""Length of the filter; the delay is half of it, less than a millisecond at 24 kHz."""
 _PASSED_HERTZ = 3500
-_TELEPHONE_HERTZ = 8000
+"""The cutoff of the filter: above 4 kHz, half the new rate, sound would come back as noise."""
 
 
 def prepare_decimators() -> None:
-    """Not while calls are served: import NumPy where it is installed. With it the filter costs a tenth."""
+    """Import NumPy if it is installed, before calls are served: with it the filter costs a tenth."""
     with contextlib.suppress(ImportError):
         import numpy  # noqa: F401
 
@@ -36,17 +38,18 @@ class Decimator:
 
     def __init__(self, factor: int = 3) -> None:
         self._factor = factor
-        self._taps = _low_pass(_PASSED_HERTZ / (_TELEPHONE_HERTZ * factor))
+        self._taps = _low_pass(_PASSED_HERTZ / (SAMPLE_RATE * factor))
         self._filter = _filtered_by_numpy if "numpy" in sys.modules else _filtered
         self._odd = b""
         self._before = bytes(2 * (_TAPS - 1))
         """The samples that the next output still depends on."""
         self._phase = 0
-        """Of the next output: samples of the next piece that come before it."""
+        """Samples of the next piece that come before the next output sample."""
 
     def feed(self, pcm: bytes) -> bytes:
-        """16-bit PCM in and out, in pieces of any length."""
+        """Return what can be output after this piece, of any length; both are 16-bit PCM."""
         pcm = self._odd + pcm
+        # A piece may end within a sample of two octets: the first waits for the second.
         fed = len(pcm) // 2
         self._odd = pcm[2 * fed :]
         samples = self._before + pcm[: 2 * fed]
@@ -57,8 +60,8 @@ class Decimator:
 
 
 def _filtered(samples: bytes, taps: tuple[float, ...], step: int, count: int) -> bytes:
-    """A sum of weighted copies, each `step` samples apart; every addition runs in C over all of them at once."""
-    # In 32 bits, at half amplitude: two are added before they are weighted.
+    """Filter by a sum of weighted copies of the sound; each addition runs in C over all samples at once."""
+    # In 32 bits and at half amplitude, because two copies are added before they are weighted.
     wide = array("i", audioop.mul(audioop.lin2lin(samples, 2, 4), 4, 0.5))
     phases = [wide[phase::step].tobytes() for phase in range(step)]
 
@@ -97,7 +100,7 @@ def _weights(taps: tuple[float, ...]) -> Any:
 
 @cache
 def _low_pass(cutoff: float) -> tuple[float, ...]:
-    """A windowed sinc (Hamming) with a gain of 1 at 0 Hz; `cutoff` in cycles per sample."""
+    """Return a windowed sinc (Hamming) with a gain of 1 at 0 Hz; `cutoff` is in cycles per sample."""
     middle = (_TAPS - 1) / 2
     taps = []
     for number in range(_TAPS):

@@ -1,6 +1,6 @@
-"""A bridge by INVITE: we call the target and cross its audio with the caller's, sample by sample.
+"""A bridge through us: we call the target, and pass frames of audio between it and the caller.
 
-Both media sessions turn their codec into PCM frames and back, so that the two sides need not have one in common.
+Each media session decodes to PCM frames and encodes from them, so that the two sides need no codec in common.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 
 class TargetLeg(Protocol):
-    """What a bridge needs of the leg that leads to its target."""
+    """The part of a leg that a bridge needs of its target."""
 
     on_early_media: Callable[[Media], None] | None
 
@@ -49,7 +49,7 @@ class TargetLeg(Protocol):
 
 
 Dial = Callable[[TransferTarget], Awaitable[TargetLeg]]
-"""Call a target. Raises `ValueError` or `OSError` when there is no way to it, `LegGone` when we have no room."""
+"""Call a target. Raises `ValueError` or `OSError` if there is no way to it, and `LegGone` if no media port is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Pressed:
 
 
 class Bridge:
-    """One attempt to join a caller to a target; `run` lasts as long as the two are joined."""
+    """One attempt to connect a caller with a target; `run` lasts until the attempt fails or the conversation ends."""
 
     def __init__(
         self,
@@ -75,14 +75,15 @@ class Bridge:
         self._audio = audio
         self._press = press
         self._on_joined = on_joined
+        # The target's events and the caller's keys come from callbacks; one coroutine takes them in their order.
         self._inbox: asyncio.Queue[LegEvent | _Pressed] = asyncio.Queue()
         self._to_caller, self._to_target = FrameRelay(), FrameRelay()
         self._started = False
 
     async def run(self, dial: Dial) -> TransferOutcome:
-        """Call the target and return when it was not reached or one of the two has left.
+        """Call the target, and return when it was not reached or one of the two has left.
 
-        The agent has the caller's audio again then, also when the coroutine is cancelled.
+        The agent has the caller's audio back then, also if the coroutine is cancelled.
         """
         try:
             leg = await dial(self._target)
@@ -93,6 +94,7 @@ class Bridge:
             refusal = await self._ring(leg)
             return refusal or await self._join(leg)
         finally:
+            # Cancelled when the caller's leg ends: the target must not be left ringing, nor in an empty call.
             self.joined = False
             self._audio.return_to_agent()
             leg.leave(EndReason.HANDOFF)
@@ -102,7 +104,7 @@ class Bridge:
         self._inbox.put_nowait(_Pressed(digit))
 
     async def _ring(self, leg: TargetLeg) -> TransferOutcome | None:
-        """Wait for the target's answer; return what kept it from answering, or None."""
+        """Wait for the target's answer; return the outcome if it did not answer, or None."""
         if self._target.early_media:
             leg.on_early_media = self._start
         media, refusal = await ring(leg, self._target.ring_seconds)
@@ -118,6 +120,7 @@ class Bridge:
             self._audio.play_from(self._to_caller)
 
     async def _join(self, leg: TargetLeg) -> TransferOutcome:
+        """Let the two speak with each other until one leaves."""
         loop = asyncio.get_running_loop()
         answered = loop.time()
         self._audio.send_to(self._to_target)
@@ -128,6 +131,7 @@ class Bridge:
                 case _Pressed(digit=digit):
                     await leg.send_digits(digit)
                 case DigitPressed(digit=digit):
+                    # Keys cross the bridge in both directions: the target may be a menu, or the caller's side one.
                     await self._press(digit)
                 case LegFailed(detail=detail):
                     return TransferOutcome(TransferStatus.FAILED, f"the target was lost: {detail}")

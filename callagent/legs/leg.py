@@ -51,6 +51,7 @@ class FrameRelay:
 
     def take(self) -> bytes | None:
         """Return the next frame; after a gap only when two wait, so that jitter between the two clocks is not heard."""
+        # One leg's frames arrive when the network brings them, the other's are due every 20 ms.
         if not self._flowing and len(self._frames) < _PREFILL:
             return None
         try:
@@ -71,6 +72,7 @@ class SwitchedMedia:
         self._relay_from_other: FrameRelay | None = None
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
+        # The switch is read anew for each frame, once: the two threads need no lock, and no frame goes to both sides.
         def receive(pcm: bytes, now: float) -> None:
             relay = self._relay_to_other
             if relay is None:
@@ -112,7 +114,7 @@ _MAX_EARLY_EVENTS = 32
 
 @dataclass(frozen=True, slots=True)
 class CallerHungUp:
-    """The peer ended the call: BYE, CANCEL, a refusal, or the carrier's stop."""
+    """The peer ended the call: by BYE, CANCEL or a refusal, or by the stop message of a carrier's stream."""
 
     reason: EndReason
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
@@ -123,7 +125,7 @@ class CallerHungUp:
 
 @dataclass(frozen=True, slots=True)
 class DigitPressed:
-    """The peer pressed a key; told once, however many packets told of it."""
+    """The peer pressed a key. One event for each press, however many packets tell of it."""
 
     digit: str
     """One of `0123456789*#ABCD`."""
@@ -131,7 +133,7 @@ class DigitPressed:
 
 @dataclass(frozen=True, slots=True)
 class LegFailed:
-    """The leg cannot go on; it has closed itself."""
+    """The leg has failed and closed itself, for `reason`."""
 
     reason: EndReason
     detail: str
@@ -139,24 +141,25 @@ class LegFailed:
 
 @dataclass(frozen=True, slots=True)
 class PartiesJoined:
-    """The target of a transfer has answered and speaks with the caller; `transfer` returns when that is over."""
+    """The target of a transfer has answered and speaks with the caller; `transfer` returns when they have finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordsWritten:
-    """The peer wrote instead of speaking; each is a whole turn."""
+    """The peer wrote a message instead of speaking; each message is a whole turn."""
 
     text: str
 
 
+# The names are those of a caller's leg, which most legs are; the leg of a transfer's target has the same events.
 LegEvent = CallerHungUp | DigitPressed | LegFailed | PartiesJoined | WordsWritten
 
 
 class TransferStatus(Enum):
-    """What became of a transfer."""
+    """The kinds of outcomes of a transfer."""
 
     SUCCEEDED = "succeeded"
-    """The peer took the call over (a final 2xx sipfrag, or the carrier accepted the redirect), or the two have spoken
+    """The peer reported that it reached the target, the carrier accepted the redirect, or caller and target have spoken
     through us."""
     REFUSED = "refused"
     FAILED = "failed"
@@ -166,18 +169,18 @@ class TransferStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """The end of a transfer: what became of it, and why."""
+    """How a transfer ended, and why."""
 
     status: TransferStatus
     detail: str
-    """What the wire said, such as `486 Busy Here`."""
+    """The peer's words, such as `486 Busy Here`, or ours."""
     limit: str = ""
-    """The name of the setting whose limit ended the transfer; empty: it was none."""
+    """The name of the setting whose limit ended the transfer; empty if no limit did."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTarget:
-    """Where a call may go. Made only by `targets.resolve_target`, never from model text."""
+    """Where a call may be sent. Only `server/outbound.py` makes it, from the settings, never from a model's text."""
 
     name: str
     uri: str
@@ -195,36 +198,37 @@ class TransferTarget:
     early_media: bool = False
     """Whether the caller hears what the target plays before it answers."""
     whisper: str = ""
-    """What the person hears before the caller is joined to them; only where the carrier dials."""
+    """What the person hears before the caller is connected. Used only where the carrier dials."""
     confirm: str = ""
-    """The key by which the person takes the call; empty: the answer counts. Only where the carrier dials."""
+    """The key by which the person takes the call; empty: answering is enough. Used only where the carrier dials."""
 
 
 class CallLeg(Protocol):
-    """The connection of one party to us. The server's listeners make it, the call owns and closes it."""
+    """The connection of one party to us. The server's listeners make it; the call owns it and closes it."""
 
     info: CallInfo
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
-        """Deliver events to `on_event` from now on, and those that came earlier at once."""
+        """Deliver events to `on_event` from now on, and those that occurred earlier at once."""
 
     def ring(self) -> None:
         """Tell the peer that we are getting ready (180 Ringing). Does nothing on wires without it."""
 
     async def answer(self) -> Media:
-        """Take the call and return its audio. Raises `LegGone` when the peer gave up meanwhile."""
+        """Answer the call and return its audio. Raises `LegGone` if the peer gave up meanwhile."""
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
         """End the leg in any state and free what it holds. Idempotent; never raises; bounded in time."""
 
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
-        """Give the peer to somebody else; return when the outcome is known. The leg lives on unless it succeeded.
+        """Give the peer to somebody else, and return when the outcome is known.
 
-        `audio` is the leg's media as the call uses it, for a bridge through us.
+        The leg goes on unless the transfer succeeded. `audio` is the leg's media as the call uses it, for a bridge
+        through us.
         """
 
     async def send_digits(self, digits: str) -> None:
-        """Press keys for the peer. May raise `ValueError` for digits that the wire cannot send, and `LegGone`."""
+        """Send key presses to the peer. May raise `ValueError` for digits that the wire cannot send, and `LegGone`."""
 
     def expect_media(self, expected: bool) -> None:
         """Say whether a peer that sends no media ends the leg after the usual time, counted from here.
@@ -243,10 +247,12 @@ class Listeners:
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
         self._on_event = on_event
+        # The listener is set first: an event that the first ones cause comes after them, not before.
         while self._early:
             on_event(self._early.popleft())
 
     def tell(self, event: LegEvent) -> None:
+        """Deliver an event, or keep it until somebody listens."""
         if self._on_event is None:
             self._early.append(event)
         else:

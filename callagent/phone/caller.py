@@ -1,4 +1,4 @@
-"""What the test phone does, step by step.
+"""The test caller: it follows a script, step by step.
 
 A script is a YAML list; each entry is one of
 
@@ -25,10 +25,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from callagent.errors import UserError
-from callagent.phone.figures import Deed, Figures, measure
+from callagent.phone.figures import CallerAction, Figures, measure
 from callagent.phone.handset import Earpiece, Heard, Microphone, mumble, read_wav, synthesise
 from callagent.phone.lines import Line
 from callagent.speech import Voice
@@ -38,20 +37,24 @@ _VERBS = (
     *("packet_loss", "wait", "hang_up"),
 )
 _OVER_THE_AGENT = ("interrupt", "backchannel")
-_QUIETEST = -90.0
+_MIN_NOISE_LEVEL = -90.0
 _MAX_PAUSE = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One step of a script."""
+
     verb: str
     value: str
+    """What to say, play, press or wait for, as written; numbers are checked when the script is read."""
     after: float = 1.0
     """Seconds into the agent's utterance, for `interrupt` and `backchannel`."""
 
 
 def load_script(path: Path) -> list[Step]:
-    """Raises `UserError` with file, entry and remedy."""
+    """Read a script. Raises `UserError` with file, entry and remedy."""
+    # Imported here: most calls of the phone have no script.
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -68,32 +71,36 @@ def load_script(path: Path) -> list[Step]:
     return [_step(path, number, entry) for number, entry in enumerate(entries, 1)]
 
 
-def _line(error: Any) -> int:
+def _line(error: Exception) -> int:
+    """Return the line of a YAML error, counted from 1."""
     mark = getattr(error, "problem_mark", None)
     return mark.line + 1 if mark else 1
 
 
-def _step(path: Path, number: int, entry: Any) -> Step:
-    verbs = [verb for verb in _VERBS if isinstance(entry, dict) and verb in entry]
+def _step(path: Path, number: int, entry: object) -> Step:
+    fields: dict[str, object] = {str(key): value for key, value in entry.items()} if isinstance(entry, dict) else {}
+    verbs = [verb for verb in _VERBS if verb in fields]
     if len(verbs) != 1:
         raise UserError(f"{path}: step {number} needs one of {', '.join(_VERBS)}")
     verb = verbs[0]
     place = f"{path}: step {number} ({verb})"
     known = {verb, "after"} if verb in _OVER_THE_AGENT else {verb}
-    if unknown := set(map(str, entry)) - known:
+    if unknown := set(fields) - known:
         raise UserError(f"{place}: unknown key '{min(unknown)}'")
-    if verb == "noise" and entry[verb] is False:
-        entry = {verb: "off"}
-    if not isinstance(entry[verb], str | int | float):
-        raise UserError(f"{place}: needs a text or a number, not {entry[verb]!r}")
-    value = str(entry[verb])
+    # YAML 1.1 reads `off` as false.
+    if verb == "noise" and fields[verb] is False:
+        fields[verb] = "off"
+    if not isinstance(fields[verb], str | int | float):
+        raise UserError(f"{place}: needs a text or a number, not {fields[verb]!r}")
+    value = str(fields[verb])
+    # A recording's path is meant from the script, wherever the command is run.
     if verb == "play":
         value = str(path.parent / value)
-    return checked(Step(verb, value, _seconds(entry.get("after", 1.0), f"{place}: after")), place)
+    return checked(Step(verb, value, _seconds(fields.get("after", 1.0), f"{place}: after")), place)
 
 
 def checked(step: Step, place: str) -> Step:
-    """The step, or `UserError` where its value cannot be."""
+    """Return the step. Raises `UserError` if its value cannot be carried out."""
     if step.verb == "press" and not re.fullmatch(r"[0-9*#A-D]{1,64}", step.value):
         raise UserError(f"{place}: '{step.value}' are not keys of a telephone (0-9 * # A-D)")
     if step.verb == "wait_for":
@@ -107,18 +114,18 @@ def checked(step: Step, place: str) -> Step:
         case "packet_loss":
             _number(step.value, 0, 100, f"{place} needs per cent")
         case "noise" if step.value != "off":
-            _number(step.value, _QUIETEST, 0, f"{place} needs 'off' or decibels below full scale")
+            _number(step.value, _MIN_NOISE_LEVEL, 0, f"{place} needs 'off' or decibels below full scale")
     return step
 
 
-def _seconds(value: Any, place: str) -> float:
+def _seconds(value: object, place: str) -> float:
     return _number(value, 0, _MAX_PAUSE, f"{place} needs seconds")
 
 
-def _number(value: Any, least: float, most: float, what: str) -> float:
+def _number(value: object, least: float, most: float, what: str) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = float(value) if isinstance(value, str | int | float) else least - 1
+    except ValueError:
         number = least - 1
     if not least <= number <= most:
         raise UserError(f"{what}, {least:g} to {most:g}, not '{value}'")
@@ -126,26 +133,28 @@ def _number(value: Any, least: float, most: float, what: str) -> float:
 
 
 def steps_from(say: Sequence[str] | None, play: Sequence[Path] | None, digits: str | None) -> list[Step]:
-    """The script that `--say`, `--play` and `--dtmf` stand for."""
+    """Return the script that the options `--say`, `--play` and `--dtmf` stand for."""
     steps = [Step("say", text) for text in say or ()] + [Step("play", str(path)) for path in play or ()]
     if digits:
         steps.insert(0, checked(Step("press", digits), "--dtmf"))
     return steps
 
 
-Report = Callable[[dict[str, Any]], None]
-"""Takes one event: `{"at": seconds since the answer, "event": …}`."""
+PhoneEvent = dict[str, object]
+"""Something that happened in the call: `{"at": seconds since the answer, "event": its kind, "text": …}`."""
+Report = Callable[[PhoneEvent], None]
+"""Prints or collects one event."""
 
 _TURN_PAUSE = 1.1
 """Seconds of the agent's silence after which a polite caller speaks."""
 _LAST_WORDS = 3.0
-"""Seconds for what was said last to be recognised when the call is over."""
-_PATIENCE = 25.0
-"""Seconds a caller waits for the agent to say something."""
+"""Seconds for the agent's last words to be recognised when the call is over."""
+_MAX_WAIT = 25.0
+"""Seconds that a caller waits for the agent to say something."""
 
 
 class Caller:
-    """One call's script. `run` returns when it is done or the call is over."""
+    """Follows the script of one call. `run` returns when it is done or the call is over."""
 
     def __init__(
         self,
@@ -156,7 +165,7 @@ class Caller:
         report: Report,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock`: the monotonic seconds of earpiece, microphone and line."""
+        """`clock` returns the monotonic seconds that earpiece, microphone and line use as well."""
         self._line = line
         self._earpiece = earpiece
         self._microphone = microphone
@@ -164,26 +173,28 @@ class Caller:
         self._report = report
         self._clock = clock or monotonic
         self._answered = self._clock()
-        self._deeds: list[Deed] = []
+        self._actions: list[CallerAction] = []
         self._not_heard: list[str] = []
         self._spoke_at: float | None = None
         self._seen = 0
-        """How many of the agent's utterances were there when we last did something."""
+        """How many of the agent's utterances there were when the caller last did something."""
         self._matched = 0
+        """How many of them `wait_for` has used up: each utterance answers one step."""
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Follow the script, then listen until the agent has nothing more to say."""
         for step in steps:
+            # What was said before the end may still be recognised, so `wait_for` is carried out even then.
             if self._line.ended.done() and step.verb != "wait_for":
                 return
-            await self._take(step)
+            await self._carry_out(step)
         await self._agent_pauses()
         while self._earpiece.recognising:
             await self._change(2.0)
 
     def heard(self, utterance: Heard) -> None:
-        """Report an utterance of the agent; the first one after our words carries the response delay."""
-        event: dict[str, Any] = {"at": round(utterance.started, 3), "event": "agent", "text": utterance.text}
+        """Report an utterance of the agent; the first one after the caller's words has the response delay."""
+        event: PhoneEvent = {"at": round(utterance.started, 3), "event": "agent", "text": utterance.text}
         event["seconds"] = round((utterance.ended or utterance.started) - utterance.started, 2)
         if self._spoke_at is not None and utterance.started > self._spoke_at:
             event["response_delay"] = round(utterance.started - self._spoke_at, 3)
@@ -191,13 +202,14 @@ class Caller:
         self._report(event)
 
     def figures(self) -> Figures:
-        """What the call was like, as far as it went."""
-        figures = measure(self._deeds, self._earpiece.spans, self._now())
+        """Return the figures of the call so far."""
+        figures = measure(self._actions, self._earpiece.spans, self._now())
         figures.words_heard = sum(len((heard.text or "").split()) for heard in self._earpiece.utterances)
         figures.not_heard = list(self._not_heard)
         return figures
 
-    async def _take(self, step: Step) -> None:
+    async def _carry_out(self, step: Step) -> None:
+        # A polite caller waits for the agent's pause before its turn; the others are the exceptions to test.
         match step.verb:
             case "say" | "play" | "mumble":
                 await self._agent_pauses()
@@ -228,18 +240,18 @@ class Caller:
         self._report({"at": began, "event": "keys", "text": digits})
         self._seen = len(self._earpiece.utterances)
         await self._line.send_digits(digits)
-        self._deeds.append(Deed("press", digits, began, self._now()))
+        self._actions.append(CallerAction("press", digits, began, self._now()))
 
     async def _speak(self, step: Step) -> None:
         pcm = await self._sound(step)
         listening = step.verb == "backchannel"
-        # The agent goes on after a listener's word: what it says then is not new.
+        # After a backchannel the agent goes on with its utterance, which is not taken for an answer.
         self._seen = len(self._earpiece.utterances) - (1 if listening else 0)
         label = _label(step)
         self._report({"at": self._now(), "event": "caller", "text": label, "interrupting": step.verb == "interrupt"})
         await self._microphone.speak(pcm)
         started, ended = (at - self._answered for at in (self._microphone.first_voiced, self._microphone.last_voiced))
-        self._deeds.append(Deed(step.verb, label, round(started, 3), round(ended, 3)))
+        self._actions.append(CallerAction(step.verb, label, round(started, 3), round(ended, 3)))
         if not listening:
             self._spoke_at = ended
 
@@ -253,8 +265,8 @@ class Caller:
         return await synthesise(self._voice, text)
 
     async def _agent_pauses(self) -> None:
-        """Until the agent has said something since we last did, and has been silent long enough."""
-        await self._until(lambda: len(self._earpiece.utterances) > self._seen, _PATIENCE)
+        """Wait until the agent has said something since the caller's last action, and has been silent long enough."""
+        await self._until(lambda: len(self._earpiece.utterances) > self._seen, _MAX_WAIT)
         while not self._line.ended.done():
             latest = self._earpiece.utterances[-1] if self._earpiece.utterances else None
             if latest is None or (latest.ended is not None and self._now() - latest.ended >= _TURN_PAUSE):
@@ -266,7 +278,7 @@ class Caller:
             since = self._earpiece.speaking_since
             return since is not None and len(self._earpiece.utterances) > self._seen and self._now() - since >= seconds
 
-        await self._until(long_enough, _PATIENCE)
+        await self._until(long_enough, _MAX_WAIT)
 
     async def _agent_says(self, pattern: re.Pattern[str]) -> None:
         def said() -> bool:
@@ -276,9 +288,9 @@ class Caller:
                     return True
             return False
 
-        heard = await self._until(said, _PATIENCE)
+        heard = await self._until(said, _MAX_WAIT)
         if not heard and self._line.ended.done():
-            # What was said last is recognised after the call.
+            # The agent's last words may be recognised only after the call.
             self._earpiece.close()
             deadline = self._clock() + _LAST_WORDS
             while self._earpiece.recognising and self._clock() < deadline:
@@ -289,7 +301,8 @@ class Caller:
             self._report({"at": self._now(), "event": "not heard", "text": pattern.pattern})
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait for `condition`, the end of the call or `seconds`; whether the condition held."""
+        """Wait for `condition`, the end of the call or `seconds`; return whether the condition held."""
+        # Looked at 20 times a second besides each change: some conditions become true by time alone.
         deadline = self._clock() + seconds
         while not (held := condition()) and not self._line.ended.done() and self._clock() < deadline:
             await self._change(0.05)

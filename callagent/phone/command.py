@@ -1,22 +1,23 @@
-"""`callagent call`: set the phone up, dial, follow the script, say what happened."""
+"""`callagent call`: set up the test phone, dial, follow the script, and print what happened."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
-from callagent.phone.caller import Caller, Report, Step, load_script, steps_from
+from callagent.phone.caller import Caller, PhoneEvent, Report, Step, load_script, steps_from
+from callagent.phone.figures import Figures, summary_of
 from callagent.phone.handset import Earpiece, Microphone, read_wav
 from callagent.phone.lines import Line
 from callagent.records import StereoRecording
+from callagent.speech import Recognizer, Voice
 
 _STREAMS = ("http://", "https://", "ws://", "wss://")
 LAST_WORDS_SECONDS = 30.0
@@ -42,6 +43,7 @@ def run_phone(config: Config, options: argparse.Namespace) -> int:
 
 
 def _expect_writable(path: Path) -> None:
+    """Raise `UserError` if a recording cannot be written there: before the call, not after it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -79,8 +81,9 @@ async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[St
         await _last_words(earpiece)
         report({"at": round(monotonic() - answered, 3), "event": "ended", "text": ended})
         if options.script:
-            figures = caller.figures().to_json()
-            report({"at": round(monotonic() - answered, 3), "event": "figures", "text": _told(figures), **figures})
+            figures = caller.figures()
+            event = {"at": round(monotonic() - answered, 3), "event": "figures", "text": _in_words(figures)}
+            report({**event, **figures.to_json()})
         if recording:
             await asyncio.to_thread(recording.close)
             report({"at": round(monotonic() - answered, 3), "event": "recording", "text": str(recording.path)})
@@ -88,12 +91,13 @@ async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[St
 
 
 async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: float) -> None:
-    """The script, until it is done, the call is over or the time is up."""
+    """Follow the script until it is done, the call is over, or the time is up."""
     running = asyncio.create_task(caller.run(steps))
-    waiting: set[asyncio.Future[Any]] = {running, line.ended}
+    waiting: set[asyncio.Future[None] | asyncio.Future[str]] = {running, line.ended}
     await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     if line.ended.done() and not running.done():
         running.cancel()
+    # A second to come to an end by itself; a step that waits is cancelled by the timeout. Its errors are raised here.
     try:
         async with asyncio.timeout(1.0):
             await running
@@ -102,7 +106,7 @@ async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: fl
 
 
 async def _last_words(earpiece: Earpiece) -> None:
-    """Wait for what is still being recognised; on a busy machine that takes a while."""
+    """Wait until the agent's last words are recognised, which takes a while on a busy machine."""
     try:
         async with asyncio.timeout(LAST_WORDS_SECONDS):
             while earpiece.recognising:
@@ -113,6 +117,7 @@ async def _last_words(earpiece: Earpiece) -> None:
 
 
 def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: StereoRecording | None) -> None:
+    """Join the handset to the line, with the recording in between if there is one: caller left, agent right."""
     if recording is None:
         line.media.start(earpiece.on_frame, microphone.next_frame)
         return
@@ -132,6 +137,7 @@ def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: 
 
 @asynccontextmanager
 async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]:
+    """Call the target by its kind: the URL of a webhook or media stream, or a SIP URI."""
     if target.startswith(_STREAMS):
         from callagent.phone.lines import StreamPhone
 
@@ -145,8 +151,10 @@ async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]
             yield line
 
 
-async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack) -> tuple[Any, Any]:
-    """Recogniser and voice; without the extra `local` the phone still plays files and measures times."""
+async def _engines(
+    config: Config, steps: Sequence[Step], stack: AsyncExitStack
+) -> tuple[Recognizer | None, Voice | None]:
+    """Return recogniser and voice; without the extra `local` the phone still plays files and measures times."""
     from callagent.speech import SpeechOptions, open_recognizer, open_voice
 
     speaks = any(step.verb in ("say", "interrupt", "backchannel") for step in steps)
@@ -164,22 +172,24 @@ async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack)
     return recognizer, voice
 
 
-def _told(figures: Mapping[str, Any]) -> str:
-    """The figures in a line."""
-    parts = [f"{figures['turns']} turns", f"{len(figures['missed_turns'])} missed"]
-    for name, what in (("response", "answered after"), ("yield", "yielded after")):
-        if figures[name]["count"]:
-            parts.append(f"{what} {figures[name]['p50']:.2f} s (at most {figures[name]['max']:.2f})")
-    parts.append(f"{figures['talk_over']:.1f} s over each other")
-    parts.append(f"{figures['words_heard']} words heard")
+def _in_words(figures: Figures) -> str:
+    """Return the figures in one line."""
+    parts = [f"{figures.turns} turns", f"{len(figures.missed_turns)} missed"]
+    for seconds, what in ((figures.response_seconds, "answered after"), (figures.yield_seconds, "yielded after")):
+        if seconds:
+            summary = summary_of(seconds)
+            parts.append(f"{what} {summary['p50']:.2f} s (at most {summary['max']:.2f})")
+    parts.append(f"{figures.talk_over_seconds:.1f} s over each other")
+    parts.append(f"{figures.words_heard} words heard")
     return ", ".join(parts)
 
 
-def _json_report(event: dict[str, Any]) -> None:
+def _json_report(event: PhoneEvent) -> None:
     print(json.dumps(event, ensure_ascii=False), flush=True)  # noqa: T201
 
 
-def _text_report(event: dict[str, Any]) -> None:
+def _text_report(event: PhoneEvent) -> None:
+    # The text is None where the words were not recognised, which needs the extra `local`.
     text = event["text"] if event["text"] is not None else f"({event.get('seconds', 0)} s of speech)"
     note = f"   [answered after {event['response_delay']:.2f} s]" if "response_delay" in event else ""
     if event.get("interrupting"):

@@ -1,6 +1,6 @@
-"""What a call was like for the caller: response, yielding, talk-over, missed turns, words. No I/O.
+"""What a call was like for the caller, in figures: response, yielding, talk-over, missed turns, words. No I/O.
 
-All times are seconds since the answer; a span is when one was heard.
+All times are seconds since the answer. A span is the beginning and the end of a sound.
 """
 
 from __future__ import annotations
@@ -8,20 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 Span = tuple[float, float]
 TURNS = ("say", "play", "press", "interrupt")
-"""What the agent owes an answer."""
+"""The verbs of a script that the agent should answer."""
 YIELD_WINDOW = 3.0
-"""Seconds after which an agent that still speaks has not yielded."""
+"""Seconds after an interruption by which the agent must be silent to have yielded."""
 GOES_ON_WITHIN = 3.0
-"""Seconds within which the agent is heard again after a backchannel."""
+"""Seconds after a backchannel within which the agent must be heard to have gone on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """One thing the caller did."""
+class CallerAction:
+    """One step of the script that the caller carried out."""
 
     verb: str
     text: str
@@ -31,6 +30,8 @@ class Deed:
 
 @dataclass(slots=True)
 class Figures:
+    """The figures of one call."""
+
     turns: int = 0
     missed_turns: list[str] = field(default_factory=list)
     """Turns of the caller that the agent left unanswered until the caller's next one."""
@@ -42,17 +43,17 @@ class Figures:
     stopped_by_backchannel: list[str] = field(default_factory=list)
     """Listener's words after which the agent did not go on."""
     talk_over_seconds: float = 0.0
-    """Both spoke, backchannels apart."""
+    """Seconds in which both spoke, without backchannels."""
     words_heard: int = 0
     not_heard: list[str] = field(default_factory=list)
-    """What the script waited for and the agent did not say."""
+    """The patterns that the script waited for and the agent did not say."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "turns": self.turns,
             "missed_turns": self.missed_turns,
-            "response": _summary(self.response_seconds),
-            "yield": _summary(self.yield_seconds),
+            "response": summary_of(self.response_seconds),
+            "yield": summary_of(self.yield_seconds),
             "not_yielded": self.not_yielded,
             "stopped_by_backchannel": self.stopped_by_backchannel,
             "talk_over": round(self.talk_over_seconds, 3),
@@ -61,55 +62,57 @@ class Figures:
         }
 
 
-def measure(deeds: Sequence[Deed], agent: Sequence[Span], ended: float) -> Figures:
-    """The figures of a call; `agent`: when it was heard, `ended`: when the call was over."""
+def measure(actions: Sequence[CallerAction], agent: Sequence[Span], ended: float) -> Figures:
+    """Return the figures of a call. `agent` are the spans in which it was heard; `ended` is the end of the call."""
     figures = Figures()
-    turns = [deed for deed in deeds if deed.verb in TURNS]
+    turns = [action for action in actions if action.verb in TURNS]
     figures.turns = len(turns)
-    for number, deed in enumerate(turns):
+    for number, action in enumerate(turns):
         until = turns[number + 1].started if number + 1 < len(turns) else ended
-        _answered(figures, deed, agent, until)
-    for deed in deeds:
-        if deed.verb == "interrupt":
-            _yielded(figures, deed, agent)
-        elif deed.verb == "backchannel":
-            _went_on(figures, deed, agent)
-    spoken = [(deed.started, deed.ended) for deed in deeds if deed.verb in ("say", "play", "interrupt")]
+        _answered(figures, action, agent, until)
+    for action in actions:
+        if action.verb == "interrupt":
+            _yielded(figures, action, agent)
+        elif action.verb == "backchannel":
+            _went_on(figures, action, agent)
+    spoken = [(action.started, action.ended) for action in actions if action.verb in ("say", "play", "interrupt")]
     figures.talk_over_seconds = sum(_overlap(mine, theirs) for mine in spoken for theirs in agent)
     return figures
 
 
-def _answered(figures: Figures, deed: Deed, agent: Sequence[Span], until: float) -> None:
-    # The pause after the last key is sent while the answer may have begun.
-    after = deed.started if deed.verb == "press" else deed.ended
+def _answered(figures: Figures, action: CallerAction, agent: Sequence[Span], until: float) -> None:
+    # Keys end with a pause, which is still being sent when the agent may already answer: count from the first key.
+    after = action.started if action.verb == "press" else action.ended
     starts = [start for start, _ in agent if after < start <= until]
     if starts:
-        figures.response_seconds.append(max(0.0, starts[0] - deed.ended))
+        figures.response_seconds.append(max(0.0, starts[0] - action.ended))
     else:
-        figures.missed_turns.append(deed.text)
+        figures.missed_turns.append(action.text)
 
 
-def _yielded(figures: Figures, deed: Deed, agent: Sequence[Span]) -> None:
-    over = [span for span in agent if span[0] <= deed.started <= span[1]]
+def _yielded(figures: Figures, action: CallerAction, agent: Sequence[Span]) -> None:
+    over = [span for span in agent if span[0] <= action.started <= span[1]]
+    # The agent had stopped by itself before the caller's first sound: there was nothing to yield.
     if not over:
         return
-    took = over[0][1] - deed.started
+    took = over[0][1] - action.started
     if took <= YIELD_WINDOW:
         figures.yield_seconds.append(took)
     else:
-        figures.not_yielded.append(deed.text)
+        figures.not_yielded.append(action.text)
 
 
-def _went_on(figures: Figures, deed: Deed, agent: Sequence[Span]) -> None:
-    if not any(start <= deed.ended + GOES_ON_WITHIN and end > deed.ended for start, end in agent):
-        figures.stopped_by_backchannel.append(deed.text)
+def _went_on(figures: Figures, action: CallerAction, agent: Sequence[Span]) -> None:
+    if not any(start <= action.ended + GOES_ON_WITHIN and end > action.ended for start, end in agent):
+        figures.stopped_by_backchannel.append(action.text)
 
 
 def _overlap(one: Span, other: Span) -> float:
     return max(0.0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
-def _summary(values: Sequence[float]) -> dict[str, float | int]:
+def summary_of(values: Sequence[float]) -> dict[str, float | int]:
+    """Return count, median, 95th percentile and maximum in seconds; only the count if there are no values."""
     if not values:
         return {"count": 0}
     ordered = sorted(values)
@@ -118,6 +121,6 @@ def _summary(values: Sequence[float]) -> dict[str, float | int]:
 
 
 def nearest_rank(ordered: Sequence[float], share: float) -> float:
-    """The smallest of the sorted values that `share` of them, 0 to 1, do not exceed."""
-    # 0.95 * 20 is a little more than 19.
+    """Return the smallest of the sorted values that a share of them, 0 to 1, does not exceed."""
+    # Computed in binary, 0.95 * 20 is a little more than 19, and would be rounded up to 20.
     return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]

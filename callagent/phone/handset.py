@@ -21,11 +21,11 @@ from callagent.speech import RecognizerSettings, RecognizerStream, Transcript, V
 
 _SPEECH_LEVEL = 120
 """RMS of 16-bit samples above which a frame holds speech."""
-_ABOVE_BED = 4.0
-"""So much louder than the sound under the words is a frame that holds speech."""
-_LOUDEST_BED = 400.0
-_BED_PART_SECONDS, _BED_PARTS = 0.5, 10
-"""The bed is what remains in the quietest frame of the last seconds: nobody speaks without a gap for so long."""
+_ABOVE_BACKGROUND = 4.0
+"""How many times louder than the background a frame that holds speech is."""
+_MAX_BACKGROUND = 400.0
+_BACKGROUND_PART_SECONDS, _BACKGROUND_PARTS = 0.5, 10
+"""The background is as loud as the quietest frame of the last five seconds: nobody speaks that long without a gap."""
 _PAUSE_SECONDS = 0.6
 """Silence that ends an utterance; pauses between words are shorter."""
 _GAP_SECONDS = 0.25
@@ -34,7 +34,7 @@ _GAP_SECONDS = 0.25
 
 @dataclass(slots=True)
 class Heard:
-    """One utterance of the agent; seconds since the call was answered."""
+    """One utterance of the agent. Times are seconds since the call was answered."""
 
     number: int
     started: float
@@ -43,18 +43,18 @@ class Heard:
     """None until it is recognised."""
 
 
-class _Bed:
-    """How loud it is when nobody speaks."""
+class _BackgroundLevel:
+    """How loud the agent's line is while nobody speaks: digital silence, or background audio."""
 
     def __init__(self) -> None:
-        self._parts: deque[float] = deque([_LOUDEST_BED], _BED_PARTS)
+        self._parts: deque[float] = deque([_MAX_BACKGROUND], _BACKGROUND_PARTS)
         self._part_ends = 0.0
 
     def level(self, heard: float, at: float) -> float:
-        """The bed's root mean square, after a frame as loud as `heard`."""
+        """Return the level of the background after a frame as loud as `heard`; both are root mean squares."""
         if at >= self._part_ends:
-            self._parts.append(_LOUDEST_BED)
-            self._part_ends = at + _BED_PART_SECONDS
+            self._parts.append(_MAX_BACKGROUND)
+            self._part_ends = at + _BACKGROUND_PART_SECONDS
         self._parts[-1] = min(self._parts[-1], heard)
         return min(self._parts)
 
@@ -67,14 +67,14 @@ class Earpiece:
         self._stream: RecognizerStream | None = None
         self._answered = 0.0
         self._last_speech = -1.0
-        self._bed = _Bed()
+        self._background = _BackgroundLevel()
         self._current: Heard | None = None
         self._waiting: dict[int, Heard] = {}
         self.utterances: list[Heard] = []
         self.spans: list[tuple[float, float]] = []
-        """When the agent was heard, to the frame; seconds since the answer."""
+        """When the agent was heard, to the frame, in seconds since the answer."""
         self.changed = asyncio.Event()
-        """Set whenever anything was heard or recognised; the waiter clears it."""
+        """Set when anything was heard or recognised; whoever waits for it clears it."""
 
     def use(self, stream: RecognizerStream | None, answered: float) -> None:
         """Listen from monotonic second `answered` on; without a stream utterances have times and no words."""
@@ -83,22 +83,24 @@ class Earpiece:
 
     @property
     def speaking_since(self) -> float | None:
-        """Second at which the utterance being heard began."""
+        """The second at which the present utterance began; None while the agent is silent."""
         return self._current.started if self._current else None
 
     @property
     def recognising(self) -> bool:
+        """Whether the words of an utterance are not known yet."""
         return bool(self._waiting)
 
     def on_frame(self, pcm: bytes, now: float) -> None:
-        """The media sink."""
+        """Hear one frame of the agent; the sink of the line's media."""
         import audioop
 
         at = now - self._answered
+        # Fed all the time: a recogniser keeps what came just before the utterance began.
         if self._stream:
             self._stream.feed(pcm)
         level = audioop.rms(pcm, 2)
-        if level > max(_SPEECH_LEVEL, _ABOVE_BED * self._bed.level(level, at)):
+        if level > max(_SPEECH_LEVEL, _ABOVE_BACKGROUND * self._background.level(level, at)):
             self._last_speech = at
             self._extend(at)
             if self._current is None:
@@ -112,10 +114,12 @@ class Earpiece:
             self._tell(heard)
 
     def close(self) -> None:
+        """End the present utterance, because the call is over."""
         if self._current:
             self._end(self._current)
 
     def _extend(self, at: float) -> None:
+        # Spans are finer than utterances: a pause between words must not count as talking over each other.
         if self.spans and at - self.spans[-1][1] <= _GAP_SECONDS:
             self.spans[-1] = (self.spans[-1][0], at)
         else:
@@ -145,11 +149,11 @@ class Earpiece:
 
 _MAX_SECONDS = 120
 _NOISE_FRAMES = 50
-"""Different ones; a second's worth is not heard to repeat."""
+"""Different frames of noise: one second of them is not heard to repeat."""
 
 
 class Microphone:
-    """`next_frame` may be called from any one thread; the rest belongs to the loop."""
+    """Says what the script wants said. `next_frame` may be called from one other thread, the rest from the loop."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or monotonic
@@ -160,12 +164,13 @@ class Microphone:
         self._silent = asyncio.Event()
         self._silent.set()
         self.last_voiced = 0.0
-        """Monotonic second at which the last frame that was not silence left."""
+        """Monotonic second at which the last frame that is not silence was sent."""
         self.first_voiced = 0.0
-        """The same of the first one since `speak`; 0: none yet."""
+        """The same for the first such frame since `speak`; 0: none yet."""
 
     def next_frame(self) -> bytes | None:
-        """The media source."""
+        """Return the next frame to send; the source of the line's media."""
+        # The deque is the only thing that both threads change; taking from its end is atomic.
         try:
             frame = self._frames.popleft()
         except IndexError:
@@ -178,13 +183,13 @@ class Microphone:
         return self._over_noise(frame)
 
     def make_noise(self, level: float | None) -> None:
-        """From now on, `level` decibels below full scale; None: no more."""
+        """Mix noise into all that is sent from now on, `level` being decibels relative to full scale; None ends it."""
         if level is None:
             self._noise = []
             return
         peak = 32767 * 10 ** (level / 20)
         frames = range(_NOISE_FRAMES)
-        # One assignment: the pump's thread takes frames meanwhile.
+        # One assignment, because the pump's thread takes frames meanwhile.
         self._noise = [_clipped(self._dice.gauss(0, peak) for _ in range(FRAME_SAMPLES)) for _ in frames]
 
     def _over_noise(self, frame: bytes) -> bytes:
@@ -193,7 +198,7 @@ class Microphone:
         return audioop.add(frame, self._dice.choice(self._noise), 2) if self._noise else frame
 
     async def speak(self, pcm: bytes) -> None:
-        """Queue 8 kHz PCM; returns when its last frame has left."""
+        """Say PCM of 8 kHz, and return when its last frame has been sent."""
         if not pcm:
             return
         self._silent.clear()
@@ -204,7 +209,7 @@ class Microphone:
 
 
 def mumble(seconds: float) -> bytes:
-    """Something like a voice, in syllables, without a word in it."""
+    """Return sound like a voice, in syllables, without words: harmonics of a pitch that rises and falls."""
     wave = array("h", bytes(2 * round(seconds * SAMPLE_RATE)))
     for index in range(len(wave)):
         at = index / SAMPLE_RATE
@@ -220,12 +225,12 @@ def _clipped(samples: Iterable[float]) -> bytes:
 
 
 async def synthesise(voice: Voice, text: str) -> bytes:
-    """`text` as PCM."""
+    """Return the text as PCM of 8 kHz."""
     return b"".join([chunk.pcm async for chunk in voice.speak(text, VoiceSettings())])
 
 
 def read_wav(path: Path) -> bytes:
-    """A WAV file (mono or stereo, any rate and width) as 8 kHz mono PCM. Raises `UserError`."""
+    """Return a WAV file (mono or stereo, any rate and width) as mono PCM of 8 kHz. Raises `UserError`."""
     import audioop
     import wave
 
@@ -247,7 +252,9 @@ def _telephone_pcm(data: bytes, rate: int, width: int, channels: int) -> bytes:
 
     if channels > 2:
         raise ValueError(f"it has {channels} channels")
+    # A recording that was cut off may end within a sample.
     data = data[: len(data) - len(data) % (width * channels)]
+    # Samples of one octet are unsigned in WAV, all others are signed.
     if width == 1:
         data = audioop.bias(data, 1, -128)
     data = audioop.lin2lin(data, width, 2)

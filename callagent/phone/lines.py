@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Line(Protocol):
-    """An answered call, from the caller's side."""
+    """An answered call, as the calling party has it."""
 
     ended: asyncio.Future[str]
-    """Done when the server ended the call; the result says how."""
+    """Done when the call is over; the result says how it ended."""
     on_transfer: Callable[[str], None]
-    """Called when the server asks us to go elsewhere, with the target."""
+    """Called with the target when the server asks us to call somebody else."""
 
     @property
     def media(self) -> Media: ...
@@ -43,15 +43,15 @@ class Line(Protocol):
     async def send_digits(self, digits: str) -> None: ...
 
     def lose(self, share: float) -> None:
-        """Lose so many of the packets that we send, 0 to 1. Raises `UserError` where the wire loses none."""
+        """Lose a share of the packets that we send, 0 to 1. Raises `UserError` where the wire loses none."""
 
     async def hang_up(self) -> None:
-        """Idempotent; bounded in time."""
+        """End the call, in bounded time. Idempotent."""
 
 
 ANSWER_SECONDS = 30.0
 _REMEDIES = {
-    486: "; a number may make so many calls at once and per minute (limits.caller_calls…): --caller calls from another"
+    486: "; the server limits the calls of one number (limits.caller_calls…): call from another one with --caller"
 }
 _PORTS = (30000, 39999)
 
@@ -63,6 +63,7 @@ class LossyPorts(RtpPorts):
 
     def bind(self) -> socket.socket:
         bound = super().bind()
+        # The same descriptor in a socket of the other class: what is bound stays bound.
         lossy = _LossySocket(bound.family, bound.type, bound.proto, bound.detach())
         lossy.setblocking(False)
         lossy.ports = self
@@ -85,7 +86,7 @@ class SipLine:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.on_transfer: Callable[[str], None] = lambda target: None
         self.transfer_headers: Mapping[str, str] = {}
-        """Of the newest transfer that the server asked for."""
+        """The headers of the latest transfer that the server asked for."""
         self._leg = leg
         leg.on_transfer_request = self._transfer
         leg.listen(self._event)
@@ -100,6 +101,7 @@ class SipLine:
         await self._leg.hang_up(EndReason.CALLER_HANGUP)
 
     def _transfer(self, target: str, headers: Mapping[str, str]) -> None:
+        # The phone calls nobody else: it says at once that the target has answered, so that the server hangs up.
         self.transfer_headers = headers
         self.on_transfer(target)
         self._leg.report_transfer(200)
@@ -111,7 +113,7 @@ class SipLine:
 
 @asynccontextmanager
 async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
-    """Call a SIP URI; the line once it is answered. Raises `UserError` when it is not."""
+    """Call a SIP URI, and yield the line when it has answered. Raises `UserError` if it does not."""
     host = _local_host(target)
     if host != "0.0.0.0" and transport_of(Uri.parse(target)) == "udp":
         _expect_listener(host, target)
@@ -149,7 +151,7 @@ async def _answered(leg: SipLeg, target: str) -> Media:
 
 
 def _local_host(target: str) -> str:
-    """Loopback for a server on this machine, else every interface. Raises `UserError`."""
+    """Return the address to bind: loopback for a server on this machine, else all interfaces. Raises `UserError`."""
     try:
         uri = Uri.parse(target)
     except ValueError:
@@ -161,13 +163,16 @@ def _local_host(target: str) -> str:
 
 
 def _expect_listener(host: str, target: str) -> None:
-    """Raise `UserError` where this machine itself says that nobody listens; retransmissions would take 32 s to tell."""
+    """Raise `UserError` if nobody listens on this machine, where the kernel says so at once.
+
+    Without the probe the INVITE would be sent again for 32 s.
+    """
     uri = Uri.parse(target)
     peer = uri.bare_host if uri.bare_host != "localhost" else host
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((peer, uri.port or 5060))
-            # The keep-alive of RFC 5626 §3.5.1; on loopback the refusal of the first is there before the second.
+            # Keep-alives (RFC 5626 §3.5.1), which a server ignores. The refusal of the first is reported by the second.
             probe.send(b"\r\n\r\n")
             probe.send(b"\r\n\r\n")
         except ConnectionRefusedError:
@@ -189,14 +194,14 @@ class NotAnswered(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _Invitation:
-    """What the webhook's TwiML says: where the stream goes and what it tells."""
+    """The stream that a webhook's TwiML asks for: its URL, and the parameters of its start message."""
 
     url: str
     parameters: Mapping[str, str]
 
 
 class StreamMedia:
-    """Implements `legs.leg.Media`. What the server queues is played at 20 ms a frame, as the carrier would."""
+    """Implements `Media`. What the server queues is played at 20 ms a frame, as a carrier would."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -205,9 +210,9 @@ class StreamMedia:
         self._queue = bytearray()
         self._queued = self._played = 0
         self.cleared = 0
-        """How often the server dropped what was not yet played."""
+        """How often the server dropped what had not been played."""
         self._marks: deque[tuple[str, int]] = deque()
-        """Each with the count of bytes that were queued before it."""
+        """The marks that are not reached yet, each with the number of octets queued before it."""
         self._statistics = MediaStatistics(codec="PCMU/8000")
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
@@ -225,7 +230,7 @@ class StreamMedia:
         return replace(self._statistics)
 
     def queue(self, payload: bytes) -> None:
-        """μ-law from the server, to be played after what is there."""
+        """Queue μ-law audio of the server, to be played after what is queued already."""
         self._queue += payload
         self._queued += len(payload)
         self._statistics.packets_received += 1
@@ -234,27 +239,28 @@ class StreamMedia:
         self._marks.append((name, self._queued))
 
     def drop(self) -> None:
-        """The server clears: nothing of the queue is played, its marks are reached."""
+        """Drop the queue, because the server asks for it; the marks in it count as reached."""
+        # A carrier reports the marks of dropped audio at once, before those of what is queued next.
         self.cleared += 1
         self._queue.clear()
         self._played = self._queued
 
     def reached(self) -> list[str]:
-        """The marks that came up since the last time."""
+        """Return the marks that were reached since the last call."""
         names = []
         while self._marks and self._marks[0][1] <= self._played:
             names.append(self._marks.popleft()[0])
         return names
 
     def play(self, now: float) -> None:
-        """The next 20 ms reach the earpiece; silence where the server has queued nothing."""
+        """Play the next 20 ms to the earpiece, or silence if the server has queued nothing."""
         frame = bytes(self._queue[:FRAME_SAMPLES])
         del self._queue[:FRAME_SAMPLES]
         self._played += len(frame)
         self._sink(audioop.ulaw2lin(frame.ljust(FRAME_SAMPLES, b"\xff"), 2), now)
 
     def speak(self) -> bytes:
-        """The next 20 ms of the caller as μ-law."""
+        """Return the next 20 ms of the caller as μ-law."""
         self._statistics.packets_sent += 1
         frame = self._source()
         return _SILENCE if frame is None else audioop.lin2ulaw(frame.ljust(FRAME_BYTES, b"\x00"), 2)
@@ -310,7 +316,7 @@ class StreamPhone:
         await self._send("dtmf", dtmf={"track": "inbound_track", "digit": digit})
 
     async def hang_up(self) -> None:
-        """Idempotent; bounded in time."""
+        """End the call, in bounded time. Idempotent."""
         self._end("we hung up")
         if self._socket.closed:
             return
@@ -345,7 +351,7 @@ class StreamPhone:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Take what the server sends until the socket ends."""
+        """Handle the server's messages until the socket ends."""
         async for message in self._socket:
             fields = json.loads(message.data)
             match fields["event"]:
@@ -359,7 +365,7 @@ class StreamPhone:
         self._end(f"the server closed the stream ({self._socket.close_code})")
 
     async def _keep_time(self) -> None:
-        """Play and speak a frame every 20 ms, at absolute times."""
+        """Play and send a frame every 20 ms, at absolute times, so that lateness does not add up."""
         await self.media.started.wait()
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -377,7 +383,7 @@ class StreamPhone:
         for name in self.media.reached():
             await self._send("mark", mark={"name": name})
 
-    async def _send(self, event: str, **contents: Any) -> None:
+    async def _send(self, event: str, **contents: object) -> None:
         message = {"event": event, "sequenceNumber": str(self._sequence), "streamSid": self._stream_sid, **contents}
         self._sequence += 1
         try:
@@ -391,7 +397,7 @@ class StreamPhone:
 
 
 async def _ask(session: ClientSession, url: str, form: Mapping[str, str], auth_token: str) -> _Invitation:
-    """The webhook's answer. Raises `NotAnswered`."""
+    """Ask the webhook as the carrier does, and return where its answer sends the stream. Raises `NotAnswered`."""
     headers = {"X-Twilio-Signature": _signature(auth_token, url, form)}
     async with session.post(url, data=form, headers=headers) as response:
         text = await response.text()
@@ -410,6 +416,7 @@ async def _ask(session: ClientSession, url: str, form: Mapping[str, str], auth_t
 
 
 def _voice_url(target: str) -> str:
+    """Return the URL of the voice webhook, which stands beside that of the media stream."""
     parts = urlsplit(target)
     if parts.scheme in ("http", "https"):
         return target

@@ -16,26 +16,26 @@ from callagent.audio import FRAME_SAMPLES, SAMPLE_RATE
 from callagent.rtp.srtp import SrtpKeys
 
 _OPUS_COMPLEXITY = 3
-"""Half the cost of the library's own choice; speech below 4 kHz does not tell them apart."""
+"""Of 0 to 10. Half the cost of the library's default; in speech below 4 kHz no difference is heard."""
 _OPUS_BITS = 24000
-_OPUS_LONGEST = 960
-"""Samples: 120 ms, the longest packet there is (RFC 6716 §2)."""
+_OPUS_MAX_SAMPLES = 960
+"""Samples of 120 ms, the longest Opus packet (RFC 6716 §2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One session's: an encoder or a decoder may remember what went before."""
+    """The encoder and the decoder of one session, which may remember earlier frames."""
 
     name: str
     payload_type: int
     clock_rate: int
-    """Of the timestamps. G.722 says 8000 though it samples at 16000 (RFC 3551 §4.5.2), Opus always 48000 (RFC 7587)."""
+    """Hertz of the timestamps: 8000 for G.722, which samples at 16000 (RFC 3551 §4.5.2); 48000 for Opus (RFC 7587)."""
     encode: Callable[[bytes], bytes]
-    """A packet's PCM: one frame, or up to three."""
+    """Encode the PCM of one packet: one frame, or up to three."""
     decode: Callable[[bytes], bytes]
-    """A packet's payload, of any length. Raises `ValueError` for what is no such code."""
+    """Decode the payload of one packet, of any length. Raises `ValueError` for a payload that is not of this codec."""
     remembers: bool = False
-    """Whether the coding of a frame depends on those before it."""
+    """Whether the coding of a frame depends on the frames before it."""
     frame_units: int = field(init=False)
     """Timestamp units of one frame."""
 
@@ -46,11 +46,11 @@ class Codec:
         return f"{self.name}/{self.clock_rate}"
 
     def units(self, samples: int) -> int:
-        """Timestamp units of so many samples at 8 kHz."""
+        """Return the timestamp units of so many samples at 8 kHz."""
         return samples * self.clock_rate // SAMPLE_RATE
 
     def is_like(self, other: Codec) -> bool:
-        """Whether a stream can go on from one to the other with its memory."""
+        """Whether a stream can change from one to the other and keep what its coder remembers."""
         return (self.name, self.payload_type) == (other.name, other.payload_type)
 
 
@@ -70,11 +70,13 @@ def _decode_alaw(payload: bytes) -> bytes:
     return audioop.alaw2lin(payload, 2)
 
 
+# G.711 codes each sample by itself, so one object without memory serves all sessions.
 PCMU = Codec("PCMU", 0, 8000, _encode_ulaw, _decode_ulaw)
 PCMA = Codec("PCMA", 8, 8000, _encode_alaw, _decode_alaw)
 
 
 def _open_g722(payload_type: int) -> Codec:
+    # Imported with the first codec of the kind: the extra `codecs` may not be installed.
     from array import array
 
     from G722 import G722
@@ -101,10 +103,11 @@ def _open_opus(payload_type: int) -> Codec:
         return bytes(encoder.encode(pcm, len(pcm) // 2))
 
     def decode(payload: bytes) -> bytes:
+        # The library takes an empty payload for a loss and makes up sound, which `Concealment` does for all codecs.
         if not payload:
             raise ValueError("Opus packet is not valid: it is empty")
         try:
-            return bytes(decoder.decode(payload, _OPUS_LONGEST))
+            return bytes(decoder.decode(payload, _OPUS_MAX_SAMPLES))
         except opuslib_next.OpusError as error:
             raise ValueError(f"Opus packet is not valid: {error}") from None
 
@@ -113,11 +116,12 @@ def _open_opus(payload_type: int) -> Codec:
 
 _OPENERS: dict[str, Callable[[int], Codec]] = {"G722": _open_g722, "OPUS": _open_opus}
 _G711 = {codec.name: codec for codec in (PCMU, PCMA)}
+# 9 is assigned to G.722 (RFC 3551 §6); Opus has no number of its own, and 107 is the one that we offer.
 _USUAL_TYPES = {"G722": 9, "OPUS": 107}
 
 
 def open_codec(name: str, payload_type: int | None = None) -> Codec | None:
-    """A codec of an SDP encoding name, whose case does not count (RFC 8866 §6.6); None when we have none such."""
+    """Return the codec of an SDP encoding name in any case (RFC 8866 §6.6); None if it is not installed."""
     name = name.upper()
     if name in _G711:
         known = _G711[name]
@@ -131,9 +135,10 @@ def open_codec(name: str, payload_type: int | None = None) -> Codec | None:
 
 @cache
 def available_codecs() -> tuple[str, ...]:
-    """Names of the codecs that this installation has, the cheapest first."""
+    """Return the names of the codecs that are installed, the cheapest first."""
     names = list(_G711)
     for name, opener in _OPENERS.items():
+        # Opening one is the only proof: the Python package may be there without the system's library.
         try:
             opener(0)
         # opuslib raises a bare Exception where the system has no libopus.
@@ -147,29 +152,31 @@ def available_codecs() -> tuple[str, ...]:
 
 Network = IPv4Network | IPv6Network
 COMFORT_NOISE = 13
-"""Its static payload type (RFC 3389 §4)."""
+"""The static payload type of comfort noise (RFC 3389 §4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RtpParameters:
+    """What an offer and answer agreed on for one media session."""
+
     codec: Codec
-    """With the payload type that we send."""
+    """The codec of both directions, with the payload type that we send."""
     telephone_event: int | None = None
-    """Payload type of the digits that we send; None: the peer has none."""
+    """Payload type of the digits that we send; None: the peer takes no telephone events."""
     telephone_event_rate: int = 8000
-    """Hertz of the durations of digits."""
+    """Hertz in which the durations of digits are counted."""
     own_payload_type: int | None = None
-    """What the peer sends its audio as, where it is another than ours."""
+    """Payload type that the peer sends its audio as, if it is not the one that we send."""
     own_telephone_event: int | None = None
     comfort_noise: int = COMFORT_NOISE
     packet_frames: int = 1
-    """Frames in a packet of ours: what the peer asks for (`a=ptime`), where it is not one."""
+    """Frames in each packet of ours, as the peer asks for by `a=ptime`."""
     control: tuple[str, int] | None = None
     """Where RTCP goes; None: the port above the media (RFC 3605 §2.1). The media's own address under RFC 5761."""
     keys: SrtpKeys | None = None
     """None: the media is not encrypted."""
     networks: tuple[Network, ...] = ()
-    """From where, besides the address in the SDP, the peer's media may come."""
+    """Networks from which the peer's media may come, besides the address in its SDP."""
     in_band_digits: bool = False
     """Whether digits are listened for in the audio, until the first telephone event."""
 

@@ -1,8 +1,8 @@
-"""Sound for frames that never came: concealed losses, and the comfort noise that a peer describes (RFC 3389).
+"""Sound for frames that did not arrive: concealed losses, and the comfort noise that a peer describes (RFC 3389).
 
-A loss repeats the pitch period before the gap, in the manner of G.711 appendix I. A gap that is bridged when the next
-packet is already here is filled from both sides: what the past foretells fades into what the future looks back on. Of
-comfort noise only the level is taken; its spectrum is left out (RFC 3389 §3.2).
+A loss repeats the pitch period before the gap, in the manner of G.711 appendix I. A gap that is filled when the packet
+after it is already here is filled from both sides: the sound continued from before fades into the sound continued
+backwards from after. Of comfort noise only the level is used; its spectrum is left out (RFC 3389 §3.2).
 """
 
 from __future__ import annotations
@@ -18,25 +18,31 @@ _MIN_PITCH = 40
 _MAX_PITCH = 120
 """Samples: 200 Hz and 66 Hz at 8 kHz."""
 _MATCH = 80
+"""Samples of the latest sound that are looked for one pitch period earlier."""
 _SHORT_MATCH = 40
-"""For a single frame, which is all there may be of the future."""
+"""The same where there is only a single frame, as after a gap."""
 _SEGMENTS = 8
-"""Of a frame; each has one gain."""
+"""Parts of a frame that have one gain each."""
 _SEGMENT_BYTES = FRAME_BYTES // _SEGMENTS
 _RAMP_BYTES = 16
 _RAMP_STEPS = 5
-_QUIETEST = 8
+"""After a loss the sound received is blended in over five steps of 1 ms."""
+_MIN_LEVEL = 8
+"""Level of 16-bit samples below which there is no pitch to repeat."""
 _GAINS = (1.0, 0.9, 0.8)
-"""At the start of each of the first frames."""
+"""Gains at the start of the first three made-up frames."""
 _FADE_FRAMES = 5
-"""Full silence after so many: fading from 60 to 100 ms, so a long gap does not buzz."""
+"""Made-up frames until silence: the sound fades from 60 to 100 ms, so that a long gap does not buzz."""
 
 
 class Concealment:
-    """Remembers what was heard last. About 0.2 µs for a frame received, 30 µs for a frame made up."""
+    """The latest sound of one stream, from which missing frames are made up.
+
+    It costs about 0.2 µs for a frame received and 30 µs for a frame made up.
+    """
 
     def __init__(self) -> None:
-        # Two frames are the history: the longest pitch twice, and what is matched.
+        # Two frames are history enough: the longest pitch period twice, and the samples that are matched.
         self._before = b""
         self._last = b""
         self._cycle = b""
@@ -44,7 +50,7 @@ class Concealment:
         self._made_up = 0
 
     def received(self, frame: bytes) -> bytes:
-        """The frame to hand on: as received, or with its first 5 ms blended into what was made up before it."""
+        """Return the frame to play: as received, or with its first 5 ms blended into what was made up before it."""
         if self._made_up:
             frame = self._blend(frame)
             self._made_up = 0
@@ -52,7 +58,8 @@ class Concealment:
         return frame
 
     def conceal(self) -> bytes:
-        """A frame for one that is missing."""
+        """Return a frame in place of one that is missing."""
+        # The pitch is measured once, at the beginning of a gap: what is made up says nothing new about it.
         if not self._made_up:
             self._start_cycle()
         made_up, self._made_up = self._made_up, self._made_up + 1
@@ -61,9 +68,10 @@ class Concealment:
         return _weigh(self._continue_cycle(FRAME_BYTES), [_gain(made_up + part) for part in _PARTS])
 
     def bridge(self, count: int, following: bytes) -> list[bytes]:
-        """Frames for `count` missing ones; `following` is the sound that comes right after them."""
+        """Return frames in place of `count` missing ones; `following` is the sound that comes right after them."""
         if not self._made_up:
             self._start_cycle()
+        # Time is reversed to continue the later sound into the gap, by the same search for its pitch.
         backwards = _cycle_of(audioop.reverse(following, 2), _SHORT_MATCH)
         if not backwards:
             return [self.conceal() for _ in range(count)]
@@ -72,6 +80,7 @@ class Concealment:
         frames = []
         for index in range(count):
             made_up = self._made_up + index
+            # The share of the later sound grows from 0 to 1 over the whole gap, the rest is the earlier sound's.
             shares = [(index + part) / count for part in _PARTS]
             future = [_gain(count - index - part) * share for part, share in zip(_PARTS, shares, strict=True)]
             frame = _weigh(after[index * FRAME_BYTES : (index + 1) * FRAME_BYTES], future)
@@ -79,12 +88,12 @@ class Concealment:
                 past = [_gain(made_up + part) * (1 - share) for part, share in zip(_PARTS, shares, strict=True)]
                 frame = audioop.add(frame, _weigh(self._continue_cycle(FRAME_BYTES), past), 2)
             frames.append(frame)
-        # The future's own cycle leads into it: there is nothing left to blend.
+        # The last of these frames leads into the sound received, so nothing is left to blend.
         self._made_up = 0
         return frames
 
     def silence(self) -> bytes:
-        """A frame of silence that the peer meant; nothing is made up from what was heard before it."""
+        """Return a frame of silence that the peer intended, and forget the sound before it: no loss may repeat that."""
         self._before = self._last = b""
         self._made_up = 0
         return SILENCE
@@ -119,18 +128,20 @@ _PARTS = [(index + 0.5) / _SEGMENTS for index in range(_SEGMENTS)]
 
 
 def _cycle_of(history: bytes, match: int) -> bytes:
-    """The last pitch period; empty where there is too little sound, or none."""
-    if len(history) < 2 * (_MAX_PITCH + match) or audioop.rms(history, 2) < _QUIETEST:
+    """Return the last pitch period of the sound; empty if the sound is too short or too quiet."""
+    if len(history) < 2 * (_MAX_PITCH + match) or audioop.rms(history, 2) < _MIN_LEVEL:
         return b""
     searched = history[-2 * (_MAX_PITCH + match) : -2 * _MIN_PITCH]
     end = history[-2 * match :]
     offset, factor = audioop.findfit(searched, end)
-    # The best fit may be one upside down, off by half a period.
+    # `findfit` compares without sign: a negative factor is the piece half a period off, which is upside down.
     pitch = _MAX_PITCH - offset if factor > 0 else _upright_pitch(searched, end)
     return history[-2 * pitch :]
 
 
 def _upright_pitch(searched: bytes, end: bytes) -> int:
+    """Return the pitch period in samples whose piece resembles the end the most and is not upside down."""
+
     def likeness(pitch: int) -> float:
         start = 2 * (_MAX_PITCH - pitch)
         piece = searched[start : start + len(end)]
@@ -140,7 +151,7 @@ def _upright_pitch(searched: bytes, end: bytes) -> int:
 
 
 def _gain(made_up: float) -> float:
-    """After so many frames that were made up."""
+    """Return the gain after so many made-up frames, between whole frames in proportion."""
     if made_up < len(_GAINS) - 1:
         below = int(made_up)
         return _GAINS[below] + (_GAINS[below + 1] - _GAINS[below]) * (made_up - below)
@@ -148,7 +159,7 @@ def _gain(made_up: float) -> float:
 
 
 def _weigh(frame: bytes, gains: list[float]) -> bytes:
-    """Each segment with its gain."""
+    """Return the frame with each of its segments multiplied by a gain."""
     return b"".join(
         audioop.mul(frame[index * _SEGMENT_BYTES : (index + 1) * _SEGMENT_BYTES], 2, gain)
         for index, gain in enumerate(gains)
@@ -162,23 +173,27 @@ _OVERLOAD = 32768.0
 
 
 class ComfortNoise:
-    """Of one description."""
+    """Noise as loud as one comfort noise packet describes it."""
 
     def __init__(self, payload: bytes) -> None:
         """Raises `ValueError` for an empty payload."""
         if not payload:
-            raise ValueError("comfort noise is not valid")
+            raise ValueError("Comfort noise is not valid: it has no level")
+        # The first octet is the level below overload in dB (RFC 3389 §3.1).
         self._factor = _OVERLOAD * 10 ** (-(payload[0] & 0x7F) / 20) / _TABLE_LEVEL
 
     def frame(self) -> bytes:
+        """Return 20 ms of the noise."""
         start = 2 * random.randrange(_TABLE_SAMPLES - FRAME_BYTES // 2)
         return audioop.mul(_table()[start : start + FRAME_BYTES], 2, self._factor)
 
 
 @cache
 def _table() -> bytes:
+    """Return half a second of white noise, of which frames are cut at random places."""
     from array import array
 
+    # A seed of its own: the same noise in every process, and no other random numbers depend on it.
     chance = random.Random(3389)
     samples = (round(chance.gauss(0, _TABLE_LEVEL)) for _ in range(_TABLE_SAMPLES))
     return array("h", (max(-32768, min(32767, sample)) for sample in samples)).tobytes()

@@ -18,6 +18,7 @@ MAX_HOLD = 0.2
 CAPACITY = 64
 """Packets held behind a gap at most."""
 _MARGIN = 0.01
+"""Seconds that the bound is longer than the longest reordering seen."""
 _DECAY = 0.998
 """Per packet: a reordering seen once is half forgotten after 7 s."""
 _REMEMBERED = 256
@@ -25,14 +26,14 @@ _REMEMBERED = 256
 
 
 class JitterBuffer:
-    """The order of one media session's packets. Call `restart` when another stream begins."""
+    """Puts the packets of one media session in order. Call `restart` when another stream begins."""
 
     def __init__(self) -> None:
         self.lost = 0
         self.late = 0
         self.duplicates = 0
         self.hold = MIN_HOLD
-        """Seconds a gap may last."""
+        """Seconds that a gap may last until what is missing is given up."""
         self._next: int | None = None
         self._held: dict[int, RtpPacket] = {}
         self._gap_since: float | None = None
@@ -51,6 +52,7 @@ class JitterBuffer:
                 self.hold = max(MIN_HOLD, self.hold * _DECAY)
             return [packet]
         distance = sequence_distance(sequence, self._next)
+        # Its turn has passed: it was played already, or given up.
         if distance < 0:
             self._count_old(sequence, now)
             return []
@@ -58,7 +60,7 @@ class JitterBuffer:
             self.duplicates += 1
             return []
         self._held[sequence] = packet
-        # The missing packet itself: the gap lasted so long, and the next one may.
+        # The missing packet itself has come: gaps may last as long as this one did.
         if distance == 0:
             self._adapt(now - self._gap_since if self._gap_since is not None else 0.0)
             self._gap_since = now
@@ -98,6 +100,7 @@ class JitterBuffer:
     def _give_up_gap(self) -> None:
         assert self._next is not None
         first = self._next
+        # Only the first gap is given up; the packets behind it may hide further ones.
         behind = min(sequence_distance(sequence, first) for sequence in self._held)
         for sequence in range(first, first + behind):
             self._given_up[sequence & 0xFFFF] = self._gap_since or 0.0
@@ -116,7 +119,7 @@ class JitterBuffer:
         return released
 
     def _count_old(self, sequence: int, now: float) -> None:
-        # A number that was given up comes after all: it was late, not lost, and the bound was too short for it.
+        # A number that was given up comes after all: it was late and not lost, and the bound was too short for it.
         since = self._given_up.pop(sequence, None)
         if since is None:
             self.duplicates += 1
@@ -130,16 +133,16 @@ class JitterBuffer:
 
 
 _HALF = 0x8000
-"""Of the sequence numbers."""
+"""Half the range of the sequence numbers: a number that is farther ahead counts as behind."""
 
 
 class Reception:
-    """Of one stream."""
+    """What receiver reports say of one received stream (RFC 3550 §6.4.1, appendix A.3 and A.8)."""
 
     def __init__(self) -> None:
         self.packets = 0
         self.jitter = 0.0
-        """In timestamp units."""
+        """Interarrival jitter in timestamp units."""
         self._cycles = 0
         self._highest = 0
         self._base: int | None = None
@@ -148,24 +151,25 @@ class Reception:
         self._packets_before = 0
 
     def receive(self, sequence: int, timestamp: int | None, now: float, clock_rate: int) -> None:
-        """A packet; `timestamp` is None when it does not tell when the packet was sent."""
+        """Count a packet; `timestamp` is None if it does not tell when the packet was sent."""
         self.packets += 1
         if self._base is None:
             self._base = self._highest = sequence
         elif 0 < (sequence - self._highest) & 0xFFFF < _HALF:
+            # A higher number that is numerically lower has wrapped around.
             self._cycles += sequence < self._highest
             self._highest = sequence
         if timestamp is None:
             return
         transit = now * clock_rate - timestamp
         change = abs(transit - self._transit)
-        # A jump of the timestamp is not jitter, nor is the first packet.
+        # A jump of the timestamp by a second is a new time base and not jitter; the first packet has no difference.
         if change < clock_rate:
             self.jitter += (change - self.jitter) / 16
         self._transit = transit
 
     def restart(self) -> None:
-        """Another stream begins; the jitter and the count of packets go on."""
+        """Begin to count another stream; the jitter goes on."""
         self.packets = self._packets_before = self._expected_before = self._cycles = 0
         self._base = None
         self._transit = inf
@@ -177,10 +181,12 @@ class Reception:
 
     @property
     def expected(self) -> int:
+        """How many packets the peer has sent, by their sequence numbers."""
         return 0 if self._base is None else (self._cycles << 16) + self._highest - self._base + 1
 
     def fraction_lost(self) -> int:
-        """Since the last call, in 1/256."""
+        """Return the share of packets lost since the last call, in 1/256."""
+        # Duplicates can make the difference negative; that is reported as no loss (appendix A.3).
         expected = self.expected - self._expected_before
         lost = expected - (self.packets - self._packets_before)
         self._expected_before, self._packets_before = self.expected, self.packets

@@ -15,7 +15,7 @@ _NOTHING_MORE = VERSION << 6
 
 
 class RtpPacket(NamedTuple):
-    """A tuple, because one is made fifty times a second and call: a frozen dataclass takes three times as long."""
+    """One RTP packet. A tuple, because each call makes fifty a second: a frozen dataclass takes three times as long."""
 
     payload_type: int
     sequence: int
@@ -29,14 +29,15 @@ class RtpPacket(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Raises `ValueError` for anything that RFC 3550 does not allow."""
+        """Parse a datagram. Raises `ValueError` for anything that RFC 3550 does not allow."""
         if len(data) < HEADER.size:
-            raise ValueError("RTP packet is not valid")
+            raise ValueError("RTP packet is not valid: it is shorter than its header")
         flags, kind, sequence, timestamp, ssrc = HEADER.unpack_from(data)
+        # Nearly all packets: no padding, extension or contributing sources. `tuple.__new__` saves a call in Python.
         if flags == _NOTHING_MORE:
             return tuple.__new__(cls, (kind & 0x7F, sequence, timestamp, ssrc, data[12:], kind > 0x7F, (), None))
         if flags >> 6 != VERSION:
-            raise ValueError("RTP packet is not valid")
+            raise ValueError("RTP packet is not valid: it is not of version 2")
         end = len(data) - _padding(data) if flags & 0x20 else len(data)
         start = HEADER.size + 4 * (flags & 0x0F)
         if start > end:
@@ -66,12 +67,12 @@ def is_rtcp(data: bytes) -> bool:
 
 
 def sequence_distance(later: int, earlier: int) -> int:
-    """Signed distance of two 16-bit sequence numbers."""
+    """Return the signed distance of two 16-bit sequence numbers, which wrap around."""
     return ((later - earlier + 0x8000) & 0xFFFF) - 0x8000
 
 
 def timestamp_distance(later: int, earlier: int) -> int:
-    """Signed distance of two 32-bit timestamps."""
+    """Return the signed distance of two 32-bit timestamps, which wrap around."""
     return ((later - earlier + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
@@ -97,18 +98,21 @@ _MAX_SEGMENT = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class TelephoneEvent:
+    """The payload of one packet of a key press (RFC 4733 §2.3)."""
+
     event: int
+    """The event code; 0 to 15 are the keys of a telephone."""
     end: bool
     duration: int
-    """In timestamp units, from the timestamp of the packet."""
+    """How long the key has been pressed, in timestamp units, from the timestamp of the packet."""
     volume: int = 10
     """Power below 0 dBm0, in dB."""
 
     @classmethod
     def parse(cls, payload: bytes) -> Self:
-        """Raises `ValueError`."""
+        """Parse a payload. Raises `ValueError` if it is too short."""
         if len(payload) < _BODY.size:
-            raise ValueError("telephone event is not valid")
+            raise ValueError("Telephone event is not valid: it is shorter than four octets")
         event, flags, duration = _BODY.unpack_from(payload)
         return cls(event, bool(flags & 0x80), duration, flags & 0x3F)
 
@@ -117,17 +121,18 @@ class TelephoneEvent:
 
 
 class DigitReader:
-    """Tells digits from the packets that repeat them. Packets come in the order of their sequence numbers."""
+    """Finds each key press once in the packets that repeat it; they come in the order of their sequence numbers."""
 
     def __init__(self) -> None:
         self._last: TelephoneEvent | None = None
         self._timestamp = 0
 
     def receive(self, event: TelephoneEvent, timestamp: int) -> str | None:
-        """The digit, with the first packet that tells of it."""
+        """Return the digit with the first packet that tells of it, so that a lost end does not lose the digit."""
         last = self._last
         if last is not None:
             distance = timestamp_distance(timestamp, self._timestamp)
+            # A repetition of an event that was over before the last one began.
             if distance < 0:
                 return None
             if self._is_same(event, last, distance):
@@ -139,7 +144,7 @@ class DigitReader:
         return DIGITS[event.event] if event.event < len(DIGITS) else None
 
     def restart(self) -> None:
-        """The timestamps that follow are of another stream."""
+        """Forget the last event: the timestamps that follow are of another stream."""
         self._last = None
 
     @staticmethod
@@ -147,7 +152,8 @@ class DigitReader:
         """Whether the packet goes on with the last event: its timestamp is the event's identity (§2.2.1).
 
         A long event goes on in a segment with a new timestamp (§2.5.1.3), and some senders move the timestamp with
-        every packet: neither begins after what the event has already lasted.
+        every packet. Both have a timestamp within the time that the event has already lasted; a new press of the same
+        key has a later one.
         """
         if distance == 0:
             return True
@@ -159,12 +165,12 @@ class DigitReader:
 TONE_PACKETS = 5
 END_PACKETS = 3
 PAUSE_FRAMES = 3
-"""100 ms of tone, its end told three times (§2.5.1.4), 60 ms of pause: 220 ms a digit."""
+"""Frames of a digit: 100 ms of tone, three packets that tell its end (§2.5.1.4), 60 ms of pause; 220 ms together."""
 FRAMES_PER_DIGIT = TONE_PACKETS + END_PACKETS + PAUSE_FRAMES
 
 
 def digit_events(digit: str, samples: int) -> list[TelephoneEvent]:
-    """The packets of one key press, one a frame of `samples`. Raises `ValueError`."""
+    """Return the packets of one key press, one for each frame of `samples`. Raises `ValueError`."""
     code = DIGITS.find(digit.upper())
     if code < 0 or len(digit) != 1:
         raise ValueError(f"'{digit}' is not a DTMF digit")

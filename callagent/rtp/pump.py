@@ -18,10 +18,10 @@ from callagent.audio import FRAME_SECONDS
 from callagent.log import get_logger
 
 EXIT_STATUS = 70
-"""Of a process whose sending clock died (`EX_SOFTWARE` of sysexits)."""
+"""Exit status of a process whose sending clock died (`EX_SOFTWARE` of sysexits)."""
 PHASES = 10
 FILLED = 25
-"""Senders of a phase before another is begun; beyond ten times as many all have the same number."""
+"""Senders of a phase before another phase is begun; when all ten are full they grow evenly."""
 BURST = 3
 """Packets a late sender may send at once; what is missed beyond them is skipped as a jump of the timestamp."""
 
@@ -55,18 +55,21 @@ class PumpHandle:
         self.lock = threading.RLock()
 
     def send(self, due: float, skipped: int) -> None:
+        """Call the sender, unless it was removed; its exceptions are its own."""
         with self.lock:
             sender = self.sender
             if sender is None:
                 return
             try:
                 sender.send(due, skipped)
-            # The thread's outermost edge: one call's fault must not silence the others.
+            # The outermost boundary of this thread: one call's fault must not silence the others.
             except Exception as error:
                 sender.fail(error)
 
 
 class _Phase:
+    """The senders that are called at the same time, and when that is."""
+
     __slots__ = ("handles", "start", "tick")
 
     def __init__(self) -> None:
@@ -76,12 +79,16 @@ class _Phase:
         self.handles: tuple[PumpHandle, ...] = ()
 
     def due(self, ahead: int = 0) -> float:
-        # From the start each time: adding up 0.02 would drift.
+        """Return when the next packets are due, or those `ahead` frames later."""
+        # Computed from the start each time, because a sum of 0.02 would drift.
         return self.start + (self.tick + ahead) * FRAME_SECONDS
 
 
 class Pump:
-    """`send_due` is the core; `start` runs it on a thread. Senders may be added and removed from any thread."""
+    """Calls all senders on their grids; `start` runs `send_due` on a thread of its own.
+
+    Senders may be added and removed from any thread.
+    """
 
     def __init__(self, on_death: Callable[[], None] = _end_process) -> None:
         """`on_death` is called when the thread ends by an error."""
@@ -150,7 +157,8 @@ class Pump:
         return min((phase.due() for phase in self._phases if phase.handles), default=None)
 
     def _send_phase(self, phase: _Phase, now: float) -> None:
-        # Frames due by now: one, or more after a stall. Of those, the newest BURST are sent and the others skipped.
+        # Count the frames due by now: one, or more after a stall. The newest BURST are sent and the others are skipped.
+        # The millionth of a frame makes up for rounding, which would put a packet off by a whole wait.
         count = int((now - phase.due()) / FRAME_SECONDS + 1e-6) + 1
         skipped = max(0, count - BURST)
         dues = [phase.due(ahead) for ahead in range(skipped, count)]

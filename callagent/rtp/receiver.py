@@ -33,20 +33,25 @@ from callagent.rtp.srtp import SrtpKeys, SrtpReceiver
 Address = tuple[str, int]
 
 _PROOF_PACKETS = 5
+"""Packets in a row that prove a port, which the SDP does not name, to be the peer's."""
 _MAX_GAP = 50
+"""Sequence numbers from one of them to the next; a larger step begins the row anew."""
 _MAX_CANDIDATES = 8
 
 
 class _State(Enum):
+    """Which address the peer's packets are taken from."""
+
     WAITING = "waiting"
+    """No packet of the peer has arrived."""
     LATCHED = "latched"
-    """On an address that the SDP does not name."""
+    """Packets come from an address that the SDP does not name."""
     NAMED = "named"
-    """The address that the SDP names has spoken; no other ever will."""
+    """A packet came from the address that the SDP names; no other address is accepted any more."""
 
 
 class _Candidate:
-    """A port that the SDP does not name, and that may be the peer's."""
+    """A port of the peer's machine that the SDP does not name, and that may be the peer's behind a NAT."""
 
     __slots__ = ("packets",)
 
@@ -54,8 +59,9 @@ class _Candidate:
         self.packets = [(packet, now)]
 
     def add(self, packet: RtpPacket, now: float) -> bool:
-        """Whether this packet makes it a stream."""
+        """Add a packet; return whether it completes the proof that this is a stream."""
         gap = (packet.sequence - self.packets[-1][0].sequence) & 0xFFFF
+        # A repetition or a slightly older number is reordered by the network: it neither proves nor disproves.
         if gap >= 0x10000 - _MAX_GAP or not gap:
             return False
         if gap > _MAX_GAP:
@@ -65,10 +71,10 @@ class _Candidate:
 
 
 class Remote:
-    """The peer's media address."""
+    """The peer's media address, and which packets are from there."""
 
     def __init__(self, address: Address, networks: Sequence[IPv4Network | IPv6Network] = ()) -> None:
-        """Raises `ValueError` when the host is not an IP address: names are not looked up."""
+        """`address` is the one in the SDP. Raises `ValueError` if it is no IP address: names are not looked up."""
         self.address = (str(ip_address(address[0])), address[1])
         """Where our packets go."""
         self._named = self.address
@@ -76,10 +82,11 @@ class Remote:
         self._state = _State.WAITING
         self._candidates: dict[Address, _Candidate] = {}
         self.proof: list[tuple[RtpPacket, float]] = []
-        """What `take_proof` gives."""
+        """What `take_proof` will return."""
 
     def accept(self, source: Address, packet: RtpPacket, now: float, *, authentic: bool) -> bool:
-        """Whether a packet from `source` is the peer's; may change `address`, and leave something to `take_proof`."""
+        """Whether a packet from `source` is the peer's. It may change `address`, and leave packets to `take_proof`."""
+        # Once per packet: the common case is one comparison of two tuples.
         if source == self._named:
             if self._state is not _State.NAMED:
                 self._state = _State.NAMED
@@ -97,12 +104,12 @@ class Remote:
         return self._state is _State.LATCHED and source == self.address
 
     def take_proof(self) -> list[tuple[RtpPacket, float]]:
-        """The packets, and when they came, that were not accepted before the one that proved them the peer's."""
+        """Return the packets, with their arrival times, that came before the one that proved them to be the peer's."""
         proof, self.proof = self.proof, []
         return proof
 
     def accept_host(self, source: Address) -> bool:
-        """Whether `source` is the peer's machine; for RTCP, which comes from a port of its own."""
+        """Whether `source` is the peer's machine, whatever its port: RTCP comes from a port of its own."""
         if source[0] in (self._named[0], self.address[0]):
             return True
         return bool(self._networks) and any(ip_address(source[0]) in network for network in self._networks)
@@ -114,6 +121,7 @@ class Remote:
                 return False
             self.proof = candidate.packets[:-1]
             return True
+        # Somebody sprays us from many ports; a true peer proves itself again within 100 ms.
         if len(self._candidates) >= _MAX_CANDIDATES:
             self._candidates.clear()
         self._candidates[source] = _Candidate(packet, now)
@@ -122,14 +130,17 @@ class Remote:
 
 MAX_AHEAD = 50
 MAX_BEHIND = 25
+"""How far a sequence number may be from the highest one of the stream that is followed."""
 RUN = 3
+"""Packets in a row by which another stream, or a jump of the numbers, is accepted."""
 MAX_STEP = 3
-"""Numbers from one packet of a run to the next: losses do not break it."""
+"""Sequence numbers from one packet of such a run to the next: single losses do not break it."""
 QUIET_SECONDS = 0.05
+"""How long the stream that is followed must have been silent before another one is."""
 
 
 class Source:
-    """The stream that is followed."""
+    """The stream of the peer that is followed: its synchronisation source and where its numbers are."""
 
     def __init__(self) -> None:
         self.ssrc: int | None = None
@@ -139,7 +150,7 @@ class Source:
         self._run: list[RtpPacket] = []
 
     def accept(self, packet: RtpPacket, now: float) -> bool:
-        """Whether the packet is of the stream that is followed."""
+        """Whether the packet belongs to the stream that is followed."""
         if packet.ssrc != self.ssrc:
             return False
         distance = sequence_distance(packet.sequence, self._highest)
@@ -148,12 +159,16 @@ class Source:
         if distance > 0:
             self._highest = packet.sequence
         self._heard = now
+        # The stream goes on, so the packets of another one were strays.
         if self._run:
             self._drop_run()
         return True
 
     def change(self, packet: RtpPacket, now: float) -> list[RtpPacket]:
-        """Of a packet not accepted: what there is of the stream that is followed from now on; empty for none yet."""
+        """Consider a packet that `accept` refused; return its whole run if its stream is followed from now on.
+
+        An empty list means that the packet is kept, or refused, and the present stream is still followed.
+        """
         if self.ssrc is None:
             return self._follow([packet], now)
         self._extend_run(packet)
@@ -191,24 +206,25 @@ def _continues(packet: RtpPacket, last: RtpPacket) -> bool:
 
 
 DRY_SECONDS = 0.2
+"""Silence of the peer after which frames are made by the clock."""
 _MAX_FILL = 10
-"""Frames filled for a jump of the timestamp; a longer one is a new time base."""
-_DRY_FRAMES = 50
-"""Filled at once, at most, after a stall of our own."""
+"""Frames that fill a jump of the timestamp; a longer jump is a new time base."""
+_MAX_DRY_FRAMES = 50
+"""Frames made at once, at most, after our own process stood still."""
 
 Received = bytes | str
 """A frame of PCM, or a digit."""
 
 
 class RtpReceiver:
-    """Verbs take the monotonic time and return what was received."""
+    """Turns datagrams into frames and digits. Its verbs take the monotonic time and return what was received."""
 
     def __init__(self, parameters: RtpParameters, now: float) -> None:
         self.remote: Remote | None = None
         self.packets = 0
         self.refused = 0
         self.heard: float | None = None
-        """When the peer's last packet came."""
+        """When the peer's last packet arrived."""
         self.reception = Reception()
         self.buffer = JitterBuffer()
         self._parameters = parameters
@@ -220,15 +236,17 @@ class RtpReceiver:
         self._source = Source()
         self._concealment = Concealment()
         self._noise: ComfortNoise | None = None
-        """What the peer is silent with at the moment."""
+        """The noise that the peer has described for its present silence; None while it speaks."""
         self._digits = DigitReader()
         self._held = False
         self._lost = False
         self._sequence: int | None = None
         self._timestamp: int | None = None
-        """Of the next frame, as the last one has it."""
+        """The timestamp that the next packet has if nothing is missing before it."""
         self._rest = b""
+        """Samples after the last whole frame, for peers whose packets are no multiple of 20 ms."""
         self._filled = 0
+        """Frames that the clock has made since the last audio packet."""
         self._audio_heard = now
 
     @property
@@ -237,7 +255,7 @@ class RtpReceiver:
 
     @property
     def quiet(self) -> bool:
-        """Whether the peer is silent and has said what its silence sounds like."""
+        """Whether the peer is silent and has described the noise of its silence."""
         return self._noise is not None
 
     @property
@@ -255,10 +273,11 @@ class RtpReceiver:
         return self.refused + self._source.refused
 
     def connect(self, remote: Address, parameters: RtpParameters, now: float) -> None:
-        """What the offer and answer say; a new address is followed at once.
+        """Take over what an offer and answer agreed on; a new address is followed at once.
 
-        Raises `ValueError` for a host name or a key that is not valid; nothing has changed then.
+        Raises `ValueError` for a host name or a key that is not valid, and has changed nothing then.
         """
+        # First, because it may raise.
         secure = _secure_receiver(parameters.keys, self._secure, now)
         if remote != self._named:
             self.remote = Remote(remote, parameters.networks)
@@ -267,7 +286,7 @@ class RtpReceiver:
             self._source = Source()
             self._restart(now)
         self._secure = secure
-        # The peer's stream goes on: so does what the decoder remembers of it.
+        # If the peer's stream goes on, the decoder goes on with what it remembers of it.
         self._codec = self._codec if parameters.codec.is_like(self._codec) else parameters.codec
         self._parameters = parameters
         self._audio_types, self._event_types = parameters.audio_types, parameters.event_types
@@ -277,7 +296,7 @@ class RtpReceiver:
             self._in_band = InBandDigits()
 
     def hold(self, held: bool, now: float) -> None:
-        """While held nothing is received: what the peer plays is not for us."""
+        """Stop or resume the audio. While the call is held, what the peer plays (music) is not for us."""
         self._held = held
         self._audio_heard = now
         self._filled = 0
@@ -285,7 +304,7 @@ class RtpReceiver:
         self._noise = None
 
     def receive(self, data: bytes, source: Address, now: float) -> list[Received]:
-        """A datagram from the media socket that is no RTCP."""
+        """Handle a datagram of the media socket that is not RTCP."""
         packet = self._open(data, source, now)
         if packet is None:
             self.refused += 1
@@ -293,14 +312,15 @@ class RtpReceiver:
         received: list[Received] = []
         assert self.remote is not None
         if self.remote.proof:
+            # They were counted as refused when they came; this packet has shown that they were the peer's.
             for earlier, came in self.remote.take_proof():
                 self.refused -= 1
-                self._take(earlier, came, received)
-        self._take(packet, now, received)
+                self._accept_packet(earlier, came, received)
+        self._accept_packet(packet, now, received)
         return received
 
     def open_control(self, data: bytes, source: Address, now: float) -> bytes | None:
-        """The RTCP in a datagram, decrypted; None for a stranger's."""
+        """Return the RTCP packet in a datagram, decrypted; None if it is a stranger's or not authentic."""
         if self.remote is not None and self.remote.accept_host(source):
             try:
                 return data if self._secure is None else self._secure.unprotect_rtcp(data, now)
@@ -310,24 +330,24 @@ class RtpReceiver:
         return None
 
     def tick(self, now: float) -> list[Received]:
-        """To be called every 100 ms, and at `next_timer`."""
+        """Release what has waited long enough, and make frames for a silent peer; for every 100 ms and `next_timer`."""
         received: list[Received] = []
         for packet in self.buffer.expire(now):
             self._play(packet, now, received)
-        # As long as packets come in, what is missing between them is the buffer's business.
+        # As long as packets arrive, what is missing between them is left to the jitter buffer.
         silent_since = self._audio_heard if self._noise else max(self._audio_heard, self.heard or 0.0)
         if self._held or now - silent_since < (DRY_SECONDS if self._noise is None else 0.0):
             return received
-        # Behind the clock by what a packet that comes now would be held: a frame too many could not be taken back.
+        # Stay behind the clock for as long as the buffer may hold a packet: a frame too many cannot be taken back.
         late = 0.0 if self._noise else self.buffer.hold
         due = int((now - self._audio_heard - late) / FRAME_SECONDS + 1e-6) - self._filled
-        for _ in range(min(due, _DRY_FRAMES)):
+        for _ in range(min(due, _MAX_DRY_FRAMES)):
             received.append(self._concealment.conceal() if self._noise is None else self._noise.frame())
         self._filled += max(due, 0)
         return received
 
     def next_timer(self) -> float | None:
-        """When `tick` is to be called; None while nothing is missing."""
+        """Return when `tick` is to be called next; None while nothing is missing."""
         timer = self.buffer.next_timer()
         if self._noise is None or self._held:
             return timer
@@ -335,40 +355,42 @@ class RtpReceiver:
         return frame if timer is None else min(timer, frame)
 
     def _open(self, data: bytes, source: Address, now: float) -> RtpPacket | None:
-        """The packet in a datagram; None when it is not the peer's."""
+        """Return the packet in a datagram; None if it is not the peer's."""
         if self.remote is None:
             return None
         try:
             if self._secure is not None:
+                # Before decryption, which costs more than the comparison: a flood of strangers stays cheap.
                 if not self.remote.accept_host(source):
                     return None
                 data = self._secure.unprotect(data, now)
             packet = RtpPacket.parse(data)
         except ValueError:
             return None
-        # Last: only a valid packet may latch an address.
+        # Asked last, because only a valid packet may latch an address.
         authentic = self._secure is not None
         return packet if self.remote.accept(source, packet, now, authentic=authentic) else None
 
-    def _take(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
-        """A packet of the peer."""
+    def _accept_packet(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+        """Play a packet of the peer if it belongs to the stream that is followed, or begins another one."""
         if self._source.accept(packet, now):
-            self._count(packet, now, received)
+            self._count_packet(packet, now, received)
         elif run := self._source.change(packet, now):
             received += self._restart(now)
             for each in run:
-                self._count(each, now, received)
+                self._count_packet(each, now, received)
 
-    def _count(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+    def _count_packet(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         self.packets += 1
         self.heard = now
-        # Key presses stand still in time: they say nothing of jitter.
+        # All packets of a key press have one timestamp, so they tell nothing about jitter.
         timestamp = packet.timestamp if packet.payload_type in self._audio_types else None
         self.reception.receive(packet.sequence, timestamp, now, self._codec.clock_rate)
         for ordered in self.buffer.receive(packet, now):
             self._play(ordered, now, received)
 
     def _restart(self, now: float) -> list[Received]:
+        """Return what the old stream still held, and forget its numbers and timestamps."""
         received: list[Received] = []
         for packet in self.buffer.restart(now):
             self._play(packet, now, received)
@@ -381,6 +403,7 @@ class RtpReceiver:
         return received
 
     def _play(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+        """Append what the packet says to `received`; the buffer has put packets in order before."""
         if self._sequence is not None and packet.sequence != self._sequence:
             self._lost = True
         self._sequence = (packet.sequence + 1) & 0xFFFF
@@ -394,7 +417,7 @@ class RtpReceiver:
             if not self._held:
                 self._play_noise(packet, now, received)
         else:
-            # It has its number, but no sound.
+            # An unknown payload type takes part in the order of packets, but has no sound.
             self.refused += 1
 
     def _play_audio(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
@@ -404,6 +427,7 @@ class RtpReceiver:
             self.refused += 1
             self._lost = True
             return
+        # A gap in time: silence that was not sent, or packets that were lost (`_lost` tells which).
         if self._filled or packet.timestamp != self._timestamp:
             self._fill(packet.timestamp, pcm, received)
         self._go_on(packet.timestamp + self._codec.units(len(pcm) // 2), now)
@@ -432,13 +456,14 @@ class RtpReceiver:
         self._concealment.silence()
 
     def _go_on(self, timestamp: int, now: float) -> None:
+        """Note that audio up to `timestamp` was received, so nothing is missing."""
         self._timestamp = timestamp & 0xFFFFFFFF
         self._audio_heard = now
         self._filled = 0
         self._lost = False
 
     def _fill(self, timestamp: int, following: bytes, received: list[Received]) -> None:
-        """The frames between the last packet and this one that the clock has not filled yet."""
+        """Append the frames between the last packet and this one that the clock has not made already."""
         if self._timestamp is None:
             return
         missing = timestamp_distance(timestamp, self._timestamp) // self._codec.frame_units - self._filled
@@ -457,6 +482,7 @@ class RtpReceiver:
         except ValueError:
             self.refused += 1
             return
+        # A peer that sends telephone events may send the tones as well: the same key must not count twice.
         self._in_band = None
         digit = self._digits.receive(event, packet.timestamp)
         if digit is not None:
@@ -464,9 +490,10 @@ class RtpReceiver:
 
 
 def _secure_receiver(keys: SrtpKeys | None, present: SrtpReceiver | None, now: float) -> SrtpReceiver | None:
+    """Return the decryption of these keys: the present one if they have not changed."""
     if keys is None:
         return None
-    # The same key goes on: its context counts the packets (RFC 4568 §7.1.4).
+    # A new context would forget which packets have come, and with it the replay protection (RFC 4568 §7.1.4).
     if present is not None and present.is_of == (keys.receive_suite, keys.receive):
         return present
     return SrtpReceiver(keys.receive_suite, keys.receive, present, now)

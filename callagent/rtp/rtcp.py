@@ -24,21 +24,25 @@ _BLOCK = struct.Struct("!IIIIII")
 
 @dataclass(frozen=True, slots=True)
 class ReportBlock:
-    """One receiver's view of one sender (§6.4.1)."""
+    """What one receiver reports of one sender (§6.4.1)."""
 
     ssrc: int
+    """The sender that the block is about."""
     fraction_lost: int
-    """In 1/256, since the last report."""
+    """The share of packets lost since the last report, in 1/256."""
     lost: int
+    """Packets lost since the beginning; negative if there were more duplicates than losses."""
     highest: int
+    """The highest sequence number received, extended to 32 bits."""
     jitter: int
     """In timestamp units."""
     last_report: int = 0
     """The middle 32 bits of the NTP time of the last sender report received; 0 when there was none."""
     delay: int = 0
-    """Since that report, in 1/65536 s."""
+    """Time since that report, in 1/65536 s."""
 
     def __bytes__(self) -> bytes:
+        # A signed number of 24 bits.
         lost = max(-0x800000, min(0x7FFFFF, self.lost)) & 0xFFFFFF
         return _BLOCK.pack(
             self.ssrc, self.fraction_lost << 24 | lost, self.highest, self.jitter, self.last_report, self.delay
@@ -52,7 +56,7 @@ class Report:
     ssrc: int
     blocks: tuple[ReportBlock, ...] = ()
     ntp_time: int | None = None
-    """64 bits."""
+    """When the report was sent, in the 64 bits of NTP."""
     rtp_time: int = 0
     packets: int = 0
     octets: int = 0
@@ -67,13 +71,13 @@ class Report:
 
 
 def parse_reports(data: bytes) -> list[Report]:
-    """The reports of a compound packet (§6.1); other packets in it are skipped. Raises `ValueError`."""
+    """Return the reports of a compound packet (§6.1); other packets in it are skipped. Raises `ValueError`."""
     reports = (SENDER_REPORT, RECEIVER_REPORT)
     return [_parse_report(kind, count, body) for kind, count, body in _packets(data) if kind in reports]
 
 
 def parse_goodbyes(data: bytes) -> list[int]:
-    """The SSRCs whose streams end by this compound packet (§6.6). Raises `ValueError`."""
+    """Return the sources whose streams this compound packet ends (§6.6). Raises `ValueError`."""
     ended: list[int] = []
     for kind, count, body in _packets(data):
         if kind == GOODBYE:
@@ -84,7 +88,7 @@ def parse_goodbyes(data: bytes) -> list[int]:
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Type, count and body of each packet of a compound one. Raises `ValueError` where one of them is not valid."""
+    """Yield type, count and body of each packet of a compound one. Raises `ValueError` at the first invalid one."""
     position = 0
     while position < len(data):
         if position + _HEADER.size > len(data):
@@ -98,27 +102,31 @@ def _packets(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def compound(report: Report, name: str, *, goodbye: bool = False) -> bytes:
-    """A report with the canonical name that must come with it (§6.1, §6.5.1)."""
+    """Return a report with the canonical name that must come with it (§6.1, §6.5.1), and with a BYE if asked for."""
     text = name.encode()
     chunk = struct.pack("!IBB", report.ssrc, 1, len(text)) + text
     last = _packet(GOODBYE, 1, struct.pack("!I", report.ssrc)) if goodbye else b""
+    # The chunk ends with at least one zero octet, at a multiple of four (§6.5).
     return bytes(report) + _packet(SOURCE_DESCRIPTION, 1, chunk + bytes(4 - len(chunk) % 4)) + last
 
 
 def ntp_time(wall_clock: float) -> int:
-    """64-bit NTP time of seconds since 1970."""
+    """Return the 64-bit NTP time of seconds since 1970: seconds since 1900 in the upper half, their fraction below."""
     return int((wall_clock + _NTP_EPOCH) * 4294967296) & 0xFFFFFFFFFFFFFFFF
 
 
 def middle(ntp: int) -> int:
+    """Return the middle 32 bits of an NTP time, by which reports refer to each other (§4)."""
     return ntp >> 16 & 0xFFFFFFFF
 
 
 def round_trip(block: ReportBlock, arrived: int) -> float | None:
-    """Seconds, from a block about us that arrived at NTP time `arrived` (§6.4.1); None when it tells none."""
+    """Return the round-trip seconds from a block about us that arrived at NTP time `arrived` (§6.4.1), or None."""
+    # The peer had not received a sender report of ours yet.
     if not block.last_report:
         return None
     units = (middle(arrived) - block.last_report - block.delay) & 0xFFFFFFFF
+    # More than a minute is a negative time: the clocks were set, or the peer computes the delay wrongly.
     return units / 65536 if units < 60 * 65536 else None
 
 
@@ -146,13 +154,13 @@ def _parse_block(body: bytes, start: int) -> ReportBlock:
 
 
 _SETTLED = 250
-"""Packets of ours, five seconds: a peer that reports by then and says nothing of us has not heard one."""
+"""Packets of ours, five seconds: a peer that reports after them and does not mention us has received none."""
 _DEAF = 230
-"""Of 256 packets lost, all but one in ten."""
+"""Packets lost of 256 from which on the peer hears nothing: all but one in ten."""
 
 
 class Reports:
-    """Bad RTCP changes nothing; good RTCP changes only the figures here."""
+    """When a session reports by RTCP, and the figures of the peer's reports. RTCP changes nothing else."""
 
     def __init__(self, name: str, now: float) -> None:
         self.due = 0.0
@@ -160,10 +168,11 @@ class Reports:
         self.received = 0
         """Reports of the peer about our stream."""
         self.ended_at: float | None = None
-        """When the peer said that its present stream ends."""
+        """When the peer's BYE for its present stream arrived."""
         self.one_way = False
-        """By its last report the peer does not hear us."""
+        """Whether the peer does not hear us, by its last report."""
         self.peer_lost = 0
+        """Packets of ours that the peer has lost."""
         self.peer_jitter = 0
         """In units of the timestamps that we send."""
         self.round_trip = 0.0
@@ -174,12 +183,12 @@ class Reports:
         self._schedule(now)
 
     def make(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
-        """The report that is due."""
+        """Return the report that is due."""
         self._schedule(now)
         return compound(self._report(sender, receiver, wall_clock), self._name)
 
     def goodbye(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
-        """The last report: our stream ends (RFC 3550 §6.6)."""
+        """Return the last report, with a BYE: our stream ends (RFC 3550 §6.6)."""
         self._schedule(now)
         return compound(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
 
@@ -191,12 +200,13 @@ class Reports:
         return Report(sender.ssrc, blocks, sent_at, sender.timestamp, sender.packets, sender.octets)
 
     def receive(self, data: bytes, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> None:
-        """A datagram of the peer's that claims to be RTCP."""
+        """Read a datagram of the peer that claims to be RTCP."""
         try:
             reports, ended = parse_reports(data), parse_goodbyes(data)
         except ValueError:
             receiver.refused += 1
             return
+        # A BYE for another source is an earlier stream's, or forged by somebody who does not hear this one.
         if receiver.ssrc in ended:
             self.ended_at = now
         for report in reports:
@@ -210,6 +220,7 @@ class Reports:
                 self.one_way = True
 
     def _keep(self, block: ReportBlock, wall_clock: float) -> None:
+        """Take the figures of a block about our stream."""
         self.received += 1
         self.one_way = block.fraction_lost >= _DEAF
         self.peer_lost = max(0, block.lost)

@@ -1,4 +1,4 @@
-"""What a media session sends: audio or key presses, numbered and stamped without a gap.
+"""The sending side of a media session, without its socket: audio or key presses, numbered and stamped without a gap.
 
 A packet holds one frame, or two or three where the peer asks for longer ones.
 """
@@ -16,52 +16,54 @@ from callagent.rtp.packet import HEADER, PAUSE_FRAMES, VERSION, TelephoneEvent, 
 FRAMES_PER_SECOND = 50
 _SILENCE = bytes(FRAME_BYTES)
 _DigitStep = TelephoneEvent | bytes | None
-"""None: a frame of pause after a digit; bytes: a frame of tone."""
+"""One frame of a key press: a telephone event, a frame of tone in the audio, or None for the pause after a digit."""
 
 
 class RtpSender:
-    """The sending side without its socket. `frame_to_send` is for the pump's thread, the rest for the event loop."""
+    """Makes the packets of one stream. The pump's thread calls `frame_to_send` and `skip`, the event loop the rest."""
 
     def __init__(self, codec: Codec) -> None:
         self.ssrc = secrets.randbits(32)
         self.timestamp = secrets.randbits(32)
-        """Of the next frame."""
+        """The timestamp of the next frame."""
         self.packets = 0
         self.octets = 0
         self._sequence = secrets.randbits(16)
         self._talkspurt_starts = False
-        # Appended to by the loop, taken from by the pump: both are atomic.
+        # The loop appends and the pump takes: both operations of a deque are atomic, so there is no lock.
         self._steps: deque[_DigitStep] = deque()
         self._event_timestamp: int | None = None
         self._collected: list[bytes] = []
-        """Frames of the packet to come, where one holds several."""
+        """Frames of the next packet, if a packet holds several."""
         self._negotiated: tuple[Codec, bytes | None, int | None, int] = (codec, None, None, 1)
         self._event_units = 0
         self.use(RtpParameters(codec))
 
     def use(self, parameters: RtpParameters) -> None:
-        """What the last offer and answer agreed on; from the next frame on."""
+        """Send as the last offer and answer agreed, from the next frame on."""
         codec, present = parameters.codec, self._negotiated[0]
-        # The peer's decoder remembers our stream: so does the encoder that goes on.
+        # The peer's decoder remembers our stream, so an encoder of the same codec goes on with its memory.
         codec = present if codec.is_like(present) else codec
+        # Encoded once here instead of fifty times a second while the agent is silent.
         silence = None if codec.remembers else codec.encode(_SILENCE)
         self._event_units = parameters.telephone_event_rate // FRAMES_PER_SECOND
         self._collected = []
-        # One swap: the pump sees all of the old or all of the new.
+        # One assignment of a tuple: the pump sees all of the old or all of the new.
         self._negotiated = (codec, silence, parameters.telephone_event, parameters.packet_frames)
 
     def press(self, digits: str) -> None:
-        """Queue key presses; they replace the audio. Raises `ValueError` before anything is queued."""
+        """Queue key presses, which replace the audio. Raises `ValueError` before anything is queued."""
         pressed = [digit_events(digit, self._event_units) for digit in digits]
         for events in pressed:
             self._steps.extend([*events, *[None] * PAUSE_FRAMES])
 
     def play(self, frames: Iterable[bytes]) -> None:
-        """Queue PCM that replaces the audio: digits as tones, for a peer without telephone events."""
+        """Queue frames that replace the audio: digits as tones, for a peer without telephone events."""
         self._steps.extend(frames)
 
     @property
     def pressing(self) -> bool:
+        """Whether digits are still to be sent."""
         return bool(self._steps)
 
     def release(self) -> None:
@@ -69,18 +71,18 @@ class RtpSender:
         self._steps.clear()
 
     def skip(self, frames: int) -> None:
-        """Frames that are never sent: the timestamp moves, the sequence number does not."""
+        """Count frames that are never sent: the timestamp moves, and the sequence number does not."""
         self._collected.clear()
         self.timestamp = (self.timestamp + frames * self._negotiated[0].frame_units) & 0xFFFFFFFF
 
     def resume(self) -> None:
-        """Audio begins again after a pause in sending (RFC 3551 §4.1)."""
+        """Mark the next audio packet as the first after a pause in sending (RFC 3551 §4.1)."""
         self._talkspurt_starts = True
 
     def frame_to_send(self, pcm: bytes | None) -> bytes:
-        """The next packet; `pcm` is one frame, None for silence, and is lost while a digit is sent.
+        """Return the next packet; `pcm` is one frame, or None for silence, and is dropped while a digit is sent.
 
-        Empty while a packet of several frames is being collected.
+        The packet is empty while the frames of a longer one are collected.
         """
         codec, silence, telephone_event, packet_frames = self._negotiated
         step = self._steps.popleft() if self._steps else None
@@ -89,6 +91,7 @@ class RtpSender:
         elif step is not None and telephone_event is not None:
             self._collected.clear()
             return self._event_packet(step, telephone_event)
+        # The event is over: the next one has a timestamp of its own, and audio after a pause is marked (RFC 3551 §4.1).
         if self._event_timestamp is not None:
             self._event_timestamp = None
             self._talkspurt_starts = True
@@ -107,11 +110,12 @@ class RtpSender:
         payload = codec.encode(b"".join(self._collected))
         self._collected.clear()
         marker, self._talkspurt_starts = self._talkspurt_starts, False
-        # A packet's time is that of its first sample.
+        # The timestamp of a packet is that of its first sample (RFC 3550 §5.1).
         began = (self.timestamp - (count - 1) * codec.frame_units) & 0xFFFFFFFF
         return self._packet(codec.payload_type, began, marker, payload)
 
     def _event_packet(self, event: TelephoneEvent, payload_type: int) -> bytes:
+        # All packets of an event have the timestamp of its beginning; the first is marked (RFC 4733 §2.2.1, §2.2.2).
         marker = self._event_timestamp is None
         if self._event_timestamp is None:
             self._event_timestamp = self.timestamp

@@ -30,16 +30,16 @@ from callagent.rtp.sender import RtpSender
 from callagent.rtp.srtp import SrtpKeys, SrtpSender
 
 EXPEDITED_FORWARDING = 0xB8
-"""The DSCP of voice (RFC 3246) in the traffic class octet."""
+"""The traffic class octet of voice: the code point 46 of expedited forwarding (RFC 3246), shifted by two bits."""
 _IN_USE = (errno.EADDRINUSE, errno.EACCES)
 
 
 class PortsExhausted(Exception):
-    """No media port is free; the caller is to be told 503."""
+    """No media port is free; a SIP caller is answered 503."""
 
 
 class RtpPorts:
-    """Even ports from `first` to `last`; RTCP uses the odd one above. For one event loop."""
+    """The even ports from `first` to `last`; RTCP uses the odd port above each (RFC 3550 §11). For one event loop."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class RtpPorts:
 
     @property
     def free_share(self) -> float:
-        """From 0.0 to 1.0; new calls are refused below 0.05."""
+        """The share of ports that are free, 0.0 to 1.0."""
         self._wake_rested()
         return len(self._free) / self._count
 
     def covers(self, port: int) -> bool:
-        """Whether media or RTCP of ours may be at this port."""
+        """Whether media or RTCP of ours may at some time be at this port."""
         return port in self._range
 
     def holds(self, port: int) -> bool:
@@ -77,10 +77,10 @@ class RtpPorts:
         return port - port % 2 in self._held
 
     def bind(self) -> socket.socket:
-        """A bound non-blocking socket on a random free port. Raises `PortsExhausted`."""
+        """Return a non-blocking socket bound to a random free port. Raises `PortsExhausted`."""
         self._wake_rested()
         while self._free:
-            # An attacker cannot tell the next call's port from the last one's.
+            # At random, so that an attacker cannot derive the next call's port from the last one's.
             index = self._random.randrange(len(self._free))
             port = self._free[index]
             self._free[index] = self._free[-1]
@@ -89,6 +89,8 @@ class RtpPorts:
                 opened = self._open(port)
             except OSError as error:
                 self.release(port)
+                # Another program has this port: the next one is tried. Everything else, as a lack of descriptors, would
+                # fail for all ports alike.
                 if error.errno not in _IN_USE:
                     raise
             else:
@@ -97,14 +99,14 @@ class RtpPorts:
         raise PortsExhausted(f"none of {self._count} media ports is free")
 
     def bind_control(self, port: int) -> socket.socket | None:
-        """The RTCP socket beside media port `port`; None when somebody else has it."""
+        """Return the RTCP socket beside media port `port`; None if another program has that port."""
         try:
             return self._open(port + 1)
         except OSError:
             return None
 
     def release(self, port: int) -> None:
-        """The port's socket is closed; a late peer's packets must not reach the next call, so it rests."""
+        """Take back a port whose socket is closed. It rests, so that a peer's late packets miss the next call."""
         self._held.discard(port)
         self._resting.append((self._clock() + self._rest_seconds, port))
 
@@ -131,7 +133,7 @@ class RtpPorts:
 
 @dataclass(frozen=True, slots=True)
 class RtpSettings:
-    """Seconds without a packet after which the media has timed out."""
+    """Seconds without a packet after which the media has timed out, in each situation."""
 
     first_packet_timeout: float = 30.0
     packet_timeout: float = 20.0
@@ -143,7 +145,7 @@ class RtpSettings:
 
 
 class MediaTimeout:
-    """Expires once."""
+    """Decides how long a silence of the peer is waited for. It expires once."""
 
     def __init__(self, settings: RtpSettings, now: float) -> None:
         self._settings = settings
@@ -152,7 +154,7 @@ class MediaTimeout:
         self._expired = False
 
     def restart(self, now: float) -> None:
-        """From here on packets are expected."""
+        """Count from now: packets are expected from here on."""
         self._since = now
 
     def hold(self, held: bool, now: float) -> None:
@@ -162,12 +164,13 @@ class MediaTimeout:
     def expire(
         self, heard: float | None, now: float, *, expected: bool = True, goodbye: float | None = None
     ) -> str | None:
-        """What was waited for in vain; `heard` is when the last packet came.
+        """Return what was waited for in vain, or None; `heard` is when the last packet arrived.
 
-        `expected`: whether the peer ought to send. `goodbye`: when its RTCP BYE came.
+        `expected`: whether the peer ought to send. `goodbye`: when its RTCP BYE arrived.
         """
         last = max(self._since, heard or self._since)
         what, limit = "no media", self._limit(heard, expected=expected)
+        # A BYE that no packet follows shortens the wait; one that packets followed ended an earlier stream of the peer.
         if goodbye is not None and goodbye >= last and expected and not self._held:
             ends = min(last + limit, goodbye + self._settings.goodbye_timeout)
             what, limit = "no media after a goodbye", ends - last
@@ -201,20 +204,20 @@ class _Stream(NamedTuple):
 
 
 class NoTelephoneEvent(Exception):
-    """The peer did not agree to RFC 4733: digits have to go another way (SIP INFO)."""
+    """The peer did not agree to telephone events (RFC 4733): digits have to go another way, as by SIP INFO."""
 
 
 class RtpSession:
-    """One call leg's media. Structurally a `legs.leg.Media`."""
+    """The media of one call leg; implements `legs.Media`."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, ports: RtpPorts, pump: Pump, settings: RtpSettings | None = None
     ) -> None:
-        """Binds at once. Raises `PortsExhausted`."""
+        """Bind the sockets at once. Raises `PortsExhausted`, and `OSError` without a free descriptor."""
         self.on_digit: Callable[[str], None] = _ignore
-        """Called on the loop with each digit, once."""
+        """Called on the loop once with each digit."""
         self.on_timeout: Callable[[str], None] = _ignore
-        """Called on the loop, once, with what was waited for."""
+        """Called on the loop, once, with what was waited for in vain."""
         self.on_send_error: Callable[[Exception], None] = _log_send_error
         """Called on the loop with the first exception of the source; the peer hears silence in its place."""
         self._loop = loop
@@ -249,12 +252,16 @@ class RtpSession:
             loop.add_reader(self._control, self._read_control)
         self._ticker = loop.call_later(TICK_SECONDS, self._tick)
 
-    # What the leg asks.
+    # For the leg
 
     def connect(self, remote: tuple[str, int], parameters: RtpParameters) -> None:
-        """What the offer and answer agreed on, also later. Raises `ValueError` for a host name or a wrong key."""
+        """Send and receive as an offer and answer agreed, the first or a later one.
+
+        Raises `ValueError` for a host name or a key that is not valid, and has changed nothing then.
+        """
         now = time.monotonic()
         first = self._destination is None
+        # Both keys are tried before anything changes, ours here and the peer's in `receiver.connect`.
         secure = _secure_sender(parameters.keys, self._secure)
         receiver, sender, _ = self._first_stream(parameters)
         receiver.connect(remote, parameters, now)
@@ -267,7 +274,7 @@ class RtpSession:
             self._timeout.restart(now)
 
     def hold(self, held: bool) -> None:
-        """While held nothing is sent, the source is not asked and the sink not called."""
+        """Hold or resume: while held nothing is sent, the source is not asked, and the sink is not called."""
         if held == self._held:
             return
         now = time.monotonic()
@@ -279,13 +286,13 @@ class RtpSession:
         self._held = held
 
     def expect(self, expecting: bool) -> None:
-        """Whether a peer that sends nothing has `RtpSettings.packet_timeout` from here, or as long as on hold."""
+        """Say whether the peer ought to send: a silence ends after `packet_timeout` then, else as late as on hold."""
         if expecting and not self._expecting:
             self._timeout.restart(time.monotonic())
         self._expecting = expecting
 
     def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:
-        """Once. `source` is asked on the pump's thread."""
+        """Begin to deliver frames to `sink` and to ask `source`, on the pump's thread. Called once."""
         self._sink = sink
         self._source = source
         if not self._closed:
@@ -298,7 +305,10 @@ class RtpSession:
         return 0.0
 
     async def send_digits(self, digits: str) -> None:
-        """Returns when they are sent. Raises `NoTelephoneEvent`, or `ValueError` for what is no digit."""
+        """Send telephone events, and return when they are sent.
+
+        Raises `NoTelephoneEvent`, and `ValueError` for what is no digit.
+        """
         if self._stream is None or self._parameters.telephone_event is None:
             raise NoTelephoneEvent
         self._pressed.clear()
@@ -306,7 +316,7 @@ class RtpSession:
         await self._until_sent(len(digits) * FRAMES_PER_DIGIT)
 
     async def send_tones(self, frames: Sequence[bytes]) -> None:
-        """Digits as sound, in place of the source's frames; returns when they are sent."""
+        """Send digits as sound in place of the source's frames, and return when they are sent."""
         self._pressed.clear()
         self._first_stream(self._parameters).sender.play(frames)
         await self._until_sent(len(frames))
@@ -314,7 +324,7 @@ class RtpSession:
     async def _until_sent(self, frames: int) -> None:
         if not frames or self._closed:
             return
-        # The pump takes one step a frame; a session that is held or closed must not be waited for.
+        # The pump takes one step each frame. A session that is held or closed takes none: it must not be waited for.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0 + 2 * frames * FRAME_SECONDS):
                 await self._pressed.wait()
@@ -369,9 +379,10 @@ class RtpSession:
             self._stream = _Stream(receiver, RtpSender(parameters.codec), reports)
         return self._stream
 
-    # On the pump's thread.
+    # On the pump's thread
 
     def send(self, due: float, skipped: int) -> None:
+        """Send the packet that is due; `skipped` frames before it are never sent."""
         stream = self._stream
         if stream is None:
             return
@@ -379,6 +390,7 @@ class RtpSession:
         if skipped:
             sender.skip(skipped)
         destination = self._destination
+        # Nothing is sent, but time goes on: the peer must see the pause in the timestamps.
         if destination is None or self._held:
             sender.skip(1)
             return
@@ -397,7 +409,7 @@ class RtpSession:
             self._lateness = late
 
     def fail(self, error: Exception) -> None:
-        """Told once: what fails for one frame fails for fifty a second."""
+        """Report an exception of the source, once: what fails for one frame fails for fifty a second."""
         if not self._reported:
             self._reported = True
             self._loop.call_soon_threadsafe(self.on_send_error, error)
@@ -407,7 +419,7 @@ class RtpSession:
             return None
         try:
             pcm = self._source()
-        # The edge of the call on this thread: the caller hears silence, the others hear theirs.
+        # The call's own code ends here on this thread: its caller hears silence, and the other calls go on.
         except Exception as error:
             self.fail(error)
             return None
@@ -415,10 +427,10 @@ class RtpSession:
             return pcm[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0")
         return pcm
 
-    # On the event loop.
+    # On the event loop
 
     def _read(self) -> None:
-        """One datagram: the loop calls again while there are more, and the other sessions have their turn between."""
+        """Read one datagram: the loop calls again while there are more, and serves the other sessions in between."""
         now = time.monotonic()
         stream = self._stream
         try:
@@ -433,8 +445,10 @@ class RtpSession:
             return
         receiver = stream.receiver
         self._deliver(receiver.receive(data, source[:2], now), now)
+        # A digit may have ended the call.
         if self._closed:
             return
+        # Identity, not equality: it is replaced as a whole when another address is latched.
         remote = receiver.remote
         if remote is not None and self._destination is not remote.address:
             self._destination = remote.address
@@ -502,7 +516,7 @@ class RtpSession:
 
 
 def _control_address(media: Address, parameters: RtpParameters, named: Address | None) -> tuple[bool, Address]:
-    """Where the peer reads RTCP, and whether that is the media's own port, reached from ours (RFC 5761)."""
+    """Return where the peer reads RTCP, and whether that is the port of its media, reached from ours (RFC 5761)."""
     control = parameters.control
     if control is not None and control == named:
         return True, media
@@ -527,16 +541,18 @@ def _heard(receiver: RtpReceiver, reports: Reports, clock_rate: int) -> MediaSta
 
 
 def _secure_sender(keys: SrtpKeys | None, present: SrtpSender | None) -> SrtpSender | None:
+    """Return the encryption with these keys: the present one if they have not changed."""
     if keys is None:
         return None
-    # The same key goes on: its context counts the packets (RFC 4568 §7.1.4).
+    # A new context would forget how often the sequence numbers have wrapped around, and could encrypt two packets with
+    # the same key stream (RFC 4568 §7.1.4).
     if present is not None and present.is_of == (keys.send_suite, keys.send):
         return present
     return SrtpSender(keys.send_suite, keys.send)
 
 
 def _ignore(_: str) -> None:
-    """Nobody listens yet."""
+    """Ignore what nobody listens to."""
 
 
 def _log_send_error(error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""SRTP and SRTCP (RFC 3711, RFC 7714) of one media session, by libsrtp."""
+"""Encryption of one media session: SRTP and SRTCP by libsrtp (RFC 3711, RFC 7714)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 OVERLAP_SECONDS = 2.0
-"""After a change of the peer's key the old one still counts for packets on their way."""
+"""How long after a change of the peer's key the old one is still accepted, for packets on their way."""
 
 
 @dataclass(frozen=True, slots=True)
 class SrtpKeys:
-    """What both sides said (RFC 4568). Master keys with their salts; never logged."""
+    """The keys of both directions from the SDP (RFC 4568): master keys with their salts, which are never logged."""
 
     send_suite: str
-    """`AES_CM_128_HMAC_SHA1_80` …"""
+    """The name of the suite, such as `AES_CM_128_HMAC_SHA1_80`."""
     send: bytes = field(repr=False)
     receive_suite: str
     receive: bytes = field(repr=False)
@@ -27,11 +27,12 @@ class Transform(Protocol):
 
 
 class SrtpSender:
-    """Protects what we send. RTP and RTCP run on two threads and so have a context each."""
+    """Encrypts what we send."""
 
     def __init__(self, suite: str, key: bytes) -> None:
         """Raises `ValueError` for a suite that is not known or a key of the wrong length."""
         self.is_of = (suite, key)
+        # RTP is sent by the pump's thread and RTCP by the event loop: a context of libsrtp serves one thread at a time.
         self._rtp = _Context(suite, key, inbound=False)
         self._rtcp = _Context(suite, key, inbound=False)
 
@@ -43,7 +44,7 @@ class SrtpSender:
 
 
 class SrtpReceiver:
-    """Opens what the peer sends; both raise `ValueError` for what is not the peer's, a replay included."""
+    """Decrypts what the peer sends. Raises `ValueError` for a packet that is not authentic, and for a replay."""
 
     def __init__(self, suite: str, key: bytes, previous: SrtpReceiver | None, now: float) -> None:
         """`previous` is the context before a change of keys."""
@@ -62,6 +63,7 @@ class SrtpReceiver:
         try:
             return self._context.call(verb, packet)
         except ValueError:
+            # The packet may have left the peer before it changed its key.
             if self._previous is None or now > self._previous_until:
                 self._previous = None
                 raise
@@ -69,13 +71,13 @@ class SrtpReceiver:
 
 
 def prepare_srtp() -> None:
-    """Load the library: the first call that is encrypted does not wait for it."""
+    """Load the library, so that the first encrypted call does not wait for it."""
     _Context("AES_CM_128_HMAC_SHA1_80", bytes(30), inbound=True)
 
 
 class _Context:
     def __init__(self, suite: str, key: bytes, *, inbound: bool) -> None:
-        # Imported here: phones and tools that encrypt nothing do without.
+        # Imported here, because programs that encrypt nothing need not have the library loaded.
         from pylibsrtp import Error, Policy, Session
 
         profiles = {
@@ -89,7 +91,7 @@ class _Context:
             raise ValueError(f"SRTP key for '{suite}' is not valid")
         kind = Policy.SSRC_ANY_INBOUND if inbound else Policy.SSRC_ANY_OUTBOUND
         policy = Policy(key=key, ssrc_type=kind, srtp_profile=profile)
-        # Losses and reordering of the network reach further than the default of 64 packets.
+        # A packet further behind is taken for a replay; the network reorders further than the default of 64 packets.
         policy.window_size = 128
         self._error = Error
         self._session = Session(policy)

@@ -62,6 +62,7 @@ class Framer:
                 self._break(b"")
             return None
         head = bytes(self._buffer[: end + len(_END)])
+        # By patterns, because the message is parsed only when it is whole, and then by the user agent.
         length = _length_of(head)
         if length is None or len(head) + length > MAX_STREAM_MESSAGE:
             self._break(head)
@@ -126,6 +127,7 @@ async def accept_connections(listener: socket.socket, failure: str) -> AsyncIter
 
 MAX_CONNECTIONS = 2000
 MAX_PER_HOST = 1200
+"""Connections of one address: a NAT, or a proxy of a carrier, brings those of many phones."""
 MAX_UNSENT = 256 * 1024
 """Octets that wait to be sent to a peer before its connection is aborted."""
 
@@ -189,6 +191,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         messages = self._framer.feed(data)
+        # Octets of an unfinished message are no sign of life: a peer that sends one octet at a time is closed, too.
         if messages or not self._framer.partial:
             self._since = self._loop.time()
         for message in messages:
@@ -197,6 +200,7 @@ class Connection(asyncio.Protocol):
         if self._framer.pings:
             self.send(b"\r\n" * self._framer.pings)
             self._framer.pings = 0
+        # After a message without a valid length nobody knows where the next one begins (§18.3).
         if self._framer.broken is not None:
             if self._framer.broken:
                 self._owner.on_message(self._framer.broken, self.hop, False)
@@ -208,6 +212,7 @@ class Connection(asyncio.Protocol):
         self._owner.remove(self)
 
     def _check(self) -> None:
+        # One timer that looks at the time of the last message, instead of a timer that each message sets anew.
         limits, now = self._owner.limits, self._loop.time()
         waiting = self._framer.partial or not (self._served or self.outgoing)
         limit = limits.message if waiting else limits.idle
@@ -215,6 +220,7 @@ class Connection(asyncio.Protocol):
             log.info("sip_connection_idle", peer=self.hop.host, port=self.hop.port)
             self.close()
             return
+        # We opened the connection, so we keep it and the bindings of NATs on its way alive (RFC 5626 §3.5.1).
         if self.outgoing:
             self.send(b"\r\n\r\n")
         self._timer = self._loop.call_later(min(limits.message, limit - (now - self._since)), self._check)
@@ -261,6 +267,7 @@ class Connections:
         try:
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # As for UDP: no IPv4 peer may appear under an IPv6 address, which no allow-list names.
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(address)
@@ -320,6 +327,7 @@ class Connections:
     async def _accept(self, listener: socket.socket, transport: str) -> None:
         async for accepted, address in accept_connections(listener, "sip_not_accepted"):
             host = str(address[0])
+            # Handshakes count as well: each holds a descriptor, and a stranger could begin any number of them.
             full = len(self._open) + len(self._tasks) >= MAX_CONNECTIONS or self._per_host[host] >= MAX_PER_HOST
             if full or not self._admit(host):
                 accepted.close()
@@ -328,6 +336,7 @@ class Connections:
 
     async def _welcome(self, accepted: socket.socket, transport: str) -> None:
         try:
+            # A response is sent at once, and does not wait for an acknowledgement of the previous one (Nagle).
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = self._tls.server() if transport == "tls" else None
             async with asyncio.timeout(self.limits.connect):
@@ -346,8 +355,9 @@ class Connections:
                     lambda: Connection(self, hop.transport, hop), hop.host, hop.port, ssl=context, server_hostname=name
                 )
         except (OSError, TimeoutError) as error:
-            tell = log.info if hop.tentative else log.warning
-            tell("sip_not_connected", peer=hop.host, port=hop.port, transport=hop.transport, error=str(error))
+            # An attempt that falls back to UDP is expected to fail at peers without TCP.
+            write = log.info if hop.tentative else log.warning
+            write("sip_not_connected", peer=hop.host, port=hop.port, transport=hop.transport, error=str(error))
             del self._unsent[key]
             self._on_lost(hop)
             return

@@ -80,6 +80,7 @@ def authorize(request: Request, refusal: Response, credentials: Credentials) -> 
     None if no challenge is one that we can answer, is of another realm, or refuses the proof that was sent.
     """
     asks, answers = ("Proxy-Authenticate", "Proxy-Authorization") if refusal.status == 407 else _PLAIN
+    # Of our realm only: the password must not go to whoever asks for it.
     challenge = _choose(refusal.headers.values(asks), credentials.realm)
     if challenge is None:
         return None
@@ -100,6 +101,7 @@ def authorize(request: Request, refusal: Response, credentials: Credentials) -> 
     )
     fields = {"username": proof.username, "realm": proof.realm, "nonce": proof.nonce, "uri": proof.uri}
     fields |= {"response": proof.response(credentials.password), "algorithm": proof.algorithm}
+    # A peer of RFC 2069 offers no qop: it expects neither a count nor a nonce of the client.
     if qop:
         fields |= {"cnonce": proof.cnonce, "qop": qop, "nc": proof.nc}
     if "opaque" in challenge:
@@ -122,6 +124,7 @@ def authorized(request: Request, refusal: Response, credentials: Credentials) ->
 
 def repeated(request: Request) -> Request:
     """Return the request for a new transaction: with the next CSeq, and without Via (RFC 3261 §8.1.3.5)."""
+    # A copy: the first transaction may still send the original again.
     again = Request(Headers(request.headers), request.body, request.method, request.uri)
     again.headers.remove("Via")
     again.headers.set("CSeq", str(CSeq(request.cseq.number + 1, request.method)))
@@ -258,8 +261,10 @@ class Authenticator:
             algorithm, fields["qop"], fields["nc"], fields["cnonce"],
         )  # fmt: skip
         right = _same(proof.response(account.password), fields["response"].lower())
+        # A right password from a forbidden address counts as a failure: the response does not tell that it is right.
         if not right or not account.admits(host):
             return self._fail(host, now)
+        # After the password: only its owner may move the count, and a replay is told to use a new nonce.
         if not self._counts_up(fields["nonce"], fields["nc"], now):
             return self._challenge(host, now, stale=True)
         self._failures.pop(host, None)
@@ -298,12 +303,14 @@ class Authenticator:
         self._counts[nonce] = (made, count)
 
     def _fail(self, host: str, now: float) -> Verdict:
+        # The address that failed first is forgotten; a dictionary keeps its keys in the order of insertion.
         if len(self._failures) >= _MAX_HOSTS:
             self._failures.pop(next(iter(self._failures)))
         self._failures.setdefault(host, deque(maxlen=MAX_FAILURES)).append(now)
         return self._challenge(host, now)
 
     def _challenge(self, host: str, now: float, *, stale: bool = False) -> Verdict:
+        # The nonce holds its own time and signature, so that challenges of strangers take no memory.
         stamp = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
         fields = {"realm": self._settings.realm, "nonce": f"{stamp}-{self._sign(stamp, host)}", "qop": '"auth"'}
         if stale:

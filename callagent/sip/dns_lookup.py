@@ -58,6 +58,7 @@ class Lookup:
         known = hop_of(uri)
         if known is not None:
             return (known,)
+        # One limit for all queries together: the caller of a transfer waits for their sum.
         try:
             async with asyncio.timeout(_MAX_SECONDS):
                 hops = [hop for server in await self._servers(uri) for hop in await self._addresses(server, uri)]
@@ -73,6 +74,7 @@ class Lookup:
         # No SRV query for a URI with a port (§4.2), and for a name without a domain, which is local to this network.
         if uri.port is not None or "." not in host:
             return plain
+        # A URI that names its transport leaves no choice for NAPTR records (§4.1).
         asked = uri.scheme == "sips" or "transport" in uri.parameters
         names = [(f"{_SRV[transport]}.{host}", transport)] if asked else await self._services(host)
         for name, over in names:
@@ -97,6 +99,7 @@ class Lookup:
         # The smallest of exponential draws is each record's with a probability of its share of the weights.
         ordered = sorted(records, key=lambda one: (one.priority, random.expovariate(max(one.weight, 0.01))))
         servers = [_Server(one.target.to_text(omit_final_dot=True), one.port, transport) for one in ordered]
+        # The target "." says that the service is not offered at this domain (RFC 2782).
         return [server for server in servers if server.host and server.host != "."]
 
     async def _addresses(self, server: _Server, uri: Uri) -> list[Hop]:
@@ -104,6 +107,8 @@ class Lookup:
         if not addresses and self._nameserver is not None:
             kind = "AAAA" if self._family == socket.AF_INET6 else "A"
             addresses = [record.address for record in await self._query(server.host, kind)]
+        # TLS checks the certificate for the host of the URI, and not for the server that DNS named: an answer of DNS
+        # may be forged (RFC 5922).
         hop = Hop("", server.port, server.transport, name=uri.bare_host)
         return [replace(hop, host=address) for address in dict.fromkeys(addresses)]
 

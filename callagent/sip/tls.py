@@ -47,12 +47,16 @@ class TlsContexts:
         return self._client
 
     def _refresh(self) -> None:
+        # Asked before each connection: comparing the times of four files costs less than a handshake by far, and a new
+        # certificate needs neither a signal nor a restart.
         times = self._times()
         if times == self._read_at:
             return
         known, self._read_at = bool(self._read_at), times
         if not known:
             return
+        # Both are made before either is replaced: certificate and key are renewed one after the other, and the moment
+        # in between, when they do not belong together, must not take away the context that works.
         try:
             server = self._make_server() if self._server is not None else None
             client = self._make_client() if self._client is not None else None
@@ -71,8 +75,10 @@ class TlsContexts:
         if self._settings.certificate is None:
             raise OSError("no certificate is set")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # Earlier versions are deprecated (RFC 8996).
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self._settings.certificate, self._settings.key)
+        # A client without a certificate of these authorities fails in the handshake, before any SIP is read.
         if self._settings.clients is not None:
             context.load_verify_locations(self._settings.clients)
             context.verify_mode = ssl.CERT_REQUIRED
@@ -100,6 +106,7 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 
 def certificate_end(file: Path) -> datetime:
     """Return when the first certificate of a PEM file expires (RFC 5280 §4.1.2.5). Raises `OSError`, `ValueError`."""
+    # The standard library has no public function that reads a certificate which is not a peer's.
     _, found, rest = file.read_text("ascii", "replace").partition(_BEGIN)
     body, ended, _ = rest.partition(_END)
     if not found or not ended:
@@ -123,6 +130,7 @@ def _element(der: bytes) -> tuple[int, bytes, bytes]:
     if len(der) < 2:
         raise ValueError("Certificate is not valid")
     length, start = der[1], 2
+    # The long form: the low bits say how many octets hold the length (X.690 §8.1.3.5).
     if length & 0x80:
         start += length & 0x7F
         length = int.from_bytes(der[2:start], "big")

@@ -53,7 +53,9 @@ class Trace:
     def add(self, data: bytes, hop: Hop, now: float, *, sent: bool) -> None:
         """Add one message as it was sent or received. Never raises."""
         data = data[:MAX_TEXT]
+        # The octets are searched, not a parsed message: one that cannot be parsed belongs into the diagram as well.
         found = _CALL_ID.search(data)
+        # OPTIONS and REGISTER belong to no call, and are most of the messages of an idle server.
         if found is None or data.startswith((b"OPTIONS ", b"REGISTER ")):
             return
         call_id = _text(found[1])
@@ -62,6 +64,7 @@ class Trace:
             if not self._is_call(call_id):
                 return
             messages = self._calls[call_id] = []
+        # Kept as received: the text for the dashboard is made once the call has ended, in `take`.
         messages.append((now, sent, hop, data))
         self._size += len(data)
         if len(messages) > MAX_MESSAGES:

@@ -22,6 +22,7 @@ from callagent.sip.transaction_machines import (
 )
 
 MAX_TRANSACTIONS = 20_000
+"""Over UDP each transaction is kept for 32 s, so this is the load of some 600 requests a second."""
 TCP_MEMORY_SECONDS = 600.0
 """How long we remember whether a peer accepts large requests by TCP."""
 TCP_TRIAL_SECONDS = 5.0
@@ -124,6 +125,7 @@ class ServerTransaction(Transaction):
         self.reliable = source.reliable
 
     def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        # The octets of the last response, not a response: a retransmission must be the same (§17.2.1).
         if effect is Effect.SEND and self.sent:
             self._layer.send(self.sent, self.hop)
         if self.answered and self.repeatable:
@@ -170,12 +172,14 @@ class TransactionLayer:
         transaction = ClientTransaction(self, request, hop, on_response, fallback)
         self._clients[transaction.key] = transaction
         self.partners[hop.host] += 1
+        # Known before it is sent: if the connection fails at once, `fail` finds it.
         self.send(bytes(request), hop)
         transaction.start(now)
         return transaction
 
     def fail(self, hop: Hop, now: float) -> None:
         """End the transactions over a connection that could not be made, or ended; those with a fallback take it."""
+        # A copy, because transactions that end are removed from the dictionary.
         for transaction in list(self._clients.values()):
             own = transaction.hop
             same = own.transport == hop.transport and own.host == hop.host and hop.port in (own.port, own.connection)
@@ -199,6 +203,7 @@ class TransactionLayer:
         transaction = self._clients.get(key)
         if transaction is None:
             return False
+        # The response came over the connection that was only tried: the peer does take large requests by TCP.
         if transaction.hop.tentative:
             self.remember_tcp(transaction.hop, now, has_it=True)
             transaction.drop_fallback()
@@ -216,6 +221,7 @@ class TransactionLayer:
             return None
         transaction = ServerTransaction(self, request, source, key)
         self._servers[key] = transaction
+        # The first request of its kind; further ones are copies that a fork made of it.
         self._merge.setdefault(transaction.merge, key)
         transaction.start(now)
         return transaction
@@ -294,6 +300,7 @@ def acknowledge(invite: Request, response: Response) -> Request:
     for name in ("From", "Call-ID", "Route"):
         for value in invite.headers.values(name):
             headers.add(name, value)
+    # The To of the response, with the tag that the peer has added.
     headers.add("To", response.headers.get("To") or "")
     headers.add("CSeq", str(CSeq(invite.cseq.number, "ACK")))
     return Request(headers, method="ACK", uri=invite.uri)

@@ -53,6 +53,7 @@ class Timers:
     """All timers of one user agent, ordered by time."""
 
     def __init__(self) -> None:
+        # The number keeps timers of the same time in order, and the heap from comparing timers.
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._sweep_at = 64
@@ -74,6 +75,7 @@ class Timers:
         """Run the timers that are due, in order, including those that the callbacks start."""
         while (when := self.next()) is not None and when <= now:
             timer = heapq.heappop(self._heap)[2]
+            # Cleared first: its owner may cancel a timer that is running, and must not keep the callback alive.
             callback, timer.callback = timer.callback, None
             if callback is not None:
                 callback(now)
@@ -143,6 +145,7 @@ class Effect(Enum):
 Table = Mapping[tuple[State, Input], tuple[State, tuple[Effect, ...]]]
 
 INVITE_CLIENT: Table = {
+    # Timer B has a row in CALLING only: once the peer has responded, the call itself limits how long it may ring.
     (State.CALLING, Input.TIMER_A): (State.CALLING, (Effect.SEND,)),
     (State.CALLING, Input.TIMER_B): (State.TERMINATED, (Effect.TIMEOUT,)),
     (State.CALLING, Input.TRANSPORT_ERROR): (State.TERMINATED, (Effect.TIMEOUT,)),
@@ -186,12 +189,14 @@ INVITE_SERVER: Table = {
     (State.ACCEPTED, Input.TIMER_L): (State.TERMINATED, ()),
     (State.COMPLETED, Input.REQUEST): (State.COMPLETED, (Effect.SEND,)),
     (State.COMPLETED, Input.TIMER_G): (State.COMPLETED, (Effect.SEND,)),
+    # The ACK of a refusal never came. Nobody waits for it, so the transaction only ends.
     (State.COMPLETED, Input.TIMER_H): (State.TERMINATED, (Effect.TIMEOUT,)),
     (State.COMPLETED, Input.ACK): (State.CONFIRMED, ()),
     (State.CONFIRMED, Input.TIMER_I): (State.TERMINATED, ()),
 }
 
 SERVER: Table = {
+    # No row for a retransmission in TRYING: there is no response yet that could be repeated (§17.2.2).
     (State.TRYING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.SEND,)),
     (State.TRYING, Input.SUCCESS): (State.COMPLETED, (Effect.SEND,)),
     (State.TRYING, Input.FAILURE): (State.COMPLETED, (Effect.SEND,)),
@@ -214,6 +219,7 @@ def timers_of(table: Table, state: State) -> tuple[Input, ...]:
     return tuple(event for own, event in table if own is state and event.name.startswith("TIMER"))
 
 
+# Derived from the tables once, so that timers and rows cannot disagree. By identity, as tables are not hashable.
 _TIMERS = {
     (id(table), state): timers_of(table, state)
     for table in (INVITE_CLIENT, CLIENT, INVITE_SERVER, SERVER)
@@ -274,6 +280,7 @@ class Transaction:
     def respond(self, response: Response, now: float) -> None:
         """Send a response as a server, unless a final one was sent already."""
         event = input_of(response)
+        # The caller need not know whether a final response was sent already, as by a CANCEL that crossed it.
         if (self.state, event) not in self._table:
             return
         self.sent = bytes(response)
@@ -308,6 +315,7 @@ class Transaction:
 
     def _fire(self, name: Input, now: float) -> None:
         _, interval = self._running.pop(name)
+        # Armed before the input is applied: if that leaves the state, the timer is cancelled with the others.
         if name in _RETRANSMISSIONS:
             self._arm(name, self._next_interval(name, interval), now)
         self.apply(name, None, now)
@@ -316,8 +324,10 @@ class Transaction:
         settings = self._settings
         if name in _RETRANSMISSIONS:
             return settings.t1
+        # Over a reliable transport nothing is repeated that would have to be absorbed (§17.1.1.2, §17.1.2.2, §17.2.1).
         if name in _ABSORBING and self.reliable:
             return 0.0
+        # Shorter than RFC 3261 says: a later retransmission is served as a new request, with the same response.
         if name is Input.TIMER_J and self.repeatable:
             return settings.t4
         if name is Input.TIMER_D:
@@ -325,6 +335,7 @@ class Transaction:
         return settings.t4 if name in (Input.TIMER_I, Input.TIMER_K) else settings.timeout
 
     def _next_interval(self, name: Input, interval: float) -> float:
+        # Only the INVITE is repeated with intervals that double without a limit; timer B ends that (§17.1.1.2).
         if name is Input.TIMER_A:
             return 2 * interval
         if name is Input.TIMER_E and self.state is State.PROCEEDING:

@@ -66,6 +66,7 @@ class Trunks:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        # Otherwise the trunk would send us calls until the registration expires, up to an hour later.
         try:
             async with asyncio.timeout(_UNREGISTER_SECONDS):
                 await asyncio.gather(*(self._unregister(trunk) for trunk in self._trunks))
@@ -103,6 +104,7 @@ class Trunks:
         registration = Registration(trunk.server, user)
         while True:
             request = registration.request()
+            # Whatever the answer is, another request follows: only cancelling ends the loop.
             response = await self._request(trunk, request, registration)
             seconds = registration.receive(request, response)
             self._note_registered(trunk, registration.registered, response)
@@ -160,6 +162,7 @@ class Trunks:
         except (LookupFailed, ValueError) as error:
             log.warning("sip_trunk_not_found", trunk=trunk.name, error=str(error))
             return ()
+        # The addresses may have changed: those that DNS no longer names are not the trunk's any more.
         self._hosts = {host: name for host, name in self._hosts.items() if name != trunk.name}
         self._hosts |= {hop.host: trunk.name for hop in hops}
         return hops
@@ -173,6 +176,7 @@ class Trunks:
 
     def _note_registered(self, trunk: TrunkSettings, registered: bool, response: Response | None) -> None:
         state = self.states[trunk.name]
+        # Each failure is logged, and a success only when it is news.
         if state.registered is not registered or not registered:
             status = None if response is None else response.status
             event = "sip_trunk_registered" if registered else "sip_trunk_not_registered"
@@ -262,12 +266,14 @@ class Registration:
             self.registered = True
             self.service_route = _service_route(response)
             self._failures = 0
+            # Before it expires, with time for a few retransmissions.
             return max(_MIN_REFRESH_SECONDS, 0.9 * _granted(request, response, self._expires))
         self.registered = False
         self.service_route = ()
         if response is not None and response.status == 423 and self._accept_longer(response):
             return 0.0
         self._failures += 1
+        # At random, so that all clients of a registrar that comes back do not arrive at once.
         longest = min(_MAX_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** (self._failures - 1))
         return random.uniform(longest / 2, longest)
 
@@ -292,6 +298,7 @@ def _service_route(response: Response) -> tuple[Address, ...]:
 
 def _granted(request: Request, response: Response, asked: int) -> int:
     """Return the expiry of our own Contact, or else of the whole response."""
+    # A 200 lists all contacts of the user, also those of other phones (§10.3).
     ours = {str(contact.uri) for contact in request.contacts}
     for contact in response.contacts:
         seconds = _seconds(contact.parameters.get("expires")) if str(contact.uri) in ours else None

@@ -15,7 +15,9 @@ from callagent.log import get_logger
 log = get_logger(__name__)
 
 _RECEIVE_BUFFER = 4 * 1024 * 1024
+"""Octets, as far as the system allows: its default loses messages while the event loop is busy for a moment."""
 _DISCARD = 9
+"""The port of a probe. Any port will do, because nothing is sent to it."""
 _reserved: list[int] = []
 """One open descriptor, to be closed when no other is free; used on the event loop only."""
 
@@ -44,6 +46,7 @@ class Datagrams(asyncio.DatagramProtocol):
             # A peer may name an address of the other family, which this socket cannot reach.
             log.info("sip_unreachable", error=f"{address[0]} is of another family than our socket")
             return
+        # No error ends here: a message that is not sent is like one that is lost, which the transaction sends again.
         try:
             self._transport.sendto(data, address)
         except (OSError, ValueError) as error:
@@ -89,6 +92,7 @@ def route_to(peer: str) -> str:
     """Return the local address that packets to `peer` leave from; none is sent. Raises `OSError` without a socket."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with _probe(family) as probe:
+        # Connecting a UDP socket only asks the kernel for the route.
         try:
             probe.connect((peer, _DISCARD))
         except OSError:

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import Any
 
 from callagent.call_info import NO_HEADERS
+from callagent.json_values import MutableJsonObject
 from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
 from callagent.legs.sip.identity import caller_address, number_at
 from callagent.legs.sip.leg import MediaOfTrunk, SipLeg, TrunkMedia, any_trunk
@@ -47,6 +47,7 @@ log = get_logger(__name__)
 
 
 def _any_time(trunk: str) -> bool:
+    """Allow each call at once."""
     return True
 
 
@@ -76,7 +77,7 @@ class SipLegFactory:
         self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
     ) -> tuple[str, int]:
         """Listen on UDP and return the address. Raises `OSError`."""
-        # Loading the codecs takes tens of milliseconds and a process: never while calls are on.
+        # Looking for the codecs takes tens of milliseconds and starts a process, which must not happen during calls.
         available_codecs()
         on_invite = None if self._on_leg is None else self._accept
         self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
@@ -120,11 +121,13 @@ class SipLegFactory:
         if trunk is None and self._trunks is not None:
             trunk = self._trunks.of_host(uri)
         self._expect_room_on(trunk)
+        # A registrar may have named proxies that our calls have to pass (RFC 3608).
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
         media = self._media("" if trunk is None else trunk.name)
         session = self._session()
         negotiations: list[Negotiation] = []
 
+        # The offer names our address as the peer reaches it, which is known once the endpoint has resolved the target.
         def offer(host: str) -> bytes:
             negotiations.append(negotiation_towards(target, host, session.local_port, media))
             return negotiations[0].offer()
@@ -140,6 +143,7 @@ class SipLegFactory:
                 route=route,
             )
         except (ValueError, OSError):
+            # No leg owns the session yet, so its port would be lost.
             session.close()
             raise
         if call.core.outgoing:
@@ -157,9 +161,13 @@ class SipLegFactory:
         return await self.dial_for(target, leg.info.caller, leg.call.trunk)
 
     async def dial_for(self, target: TransferTarget, caller: str | None = None, trunk_name: str = "") -> SipLeg:
-        """Call a target for `caller`, who came through that trunk; None: withheld. Raises as `dial_target`."""
+        """Call a target for `caller`, whose call came through `trunk_name`; None: the number is withheld.
+
+        Raises as `dial_target`.
+        """
         trunk = self._trunk_to(trunk_name, target)
         uri = number_at(trunk.server, target.uri) if trunk is not None and ":" not in target.uri else target.uri
+        # A withheld number stays withheld towards the target; one that the settings name for it is shown.
         shown = target.caller or caller
         address = caller_address(shown, trunk.server if trunk is not None else None)
         headers = target.headers if shown else {"Privacy": "id", **target.headers}
@@ -169,17 +177,19 @@ class SipLegFactory:
             raise LegGone("no media port is free") from None
 
     def _trunk_to(self, came_through: str, target: TransferTarget) -> TrunkSettings | None:
+        """Return the trunk that leads to a target; None for a URI without a trunk. Raises `ValueError`."""
         if ":" in target.uri and not target.trunk:
             return None
         if self._trunks is None:
-            raise ValueError("a number needs a trunk")
+            raise ValueError(f"target '{target.name}': a number needs a trunk, and none is set")
         trunk = self._trunks.of_name(target.trunk or came_through)
         if trunk is None:
             raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
         return trunk
 
-    def signalling(self, call_id: str) -> list[dict[str, Any]]:
+    def signalling(self, call_id: str) -> list[MutableJsonObject]:
         """Take the SIP messages of a call out of the trace, by its Call-ID, as the record stores them."""
+        # The trace has monotonic times: two readings of both clocks turn them into dates.
         now, moment = asyncio.get_running_loop().time(), datetime.now(UTC)
         return [
             {
@@ -198,6 +208,7 @@ class SipLegFactory:
             await self._endpoint.close()
 
     def _accept(self, call: EndpointCall) -> None:
+        """Make the leg of an incoming call, or refuse it: 503 without resources, 488 for an offer of no use."""
         if self._on_leg is None or self._ports.free_share < MIN_FREE_PORTS:
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
@@ -239,7 +250,7 @@ class SipLegFactory:
 
     def _opened(self) -> Endpoint:
         if self._endpoint is None:
-            raise RuntimeError("open() comes first")
+            raise RuntimeError("SipLegFactory.open() must be called first")
         return self._endpoint
 
 
@@ -256,7 +267,8 @@ def negotiation_towards(target: str, local: str, port: int, media: TrunkMedia) -
 
 
 def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: str | None) -> Negotiation:
-    # A peer that reaches us over loopback is on this machine: so may be its media, and nobody else reads its SRTP keys.
+    # A peer that reaches us over loopback is on this machine: its media may be here as well, and nobody else can read
+    # the SRTP keys in its SDP.
     loopback = ip_address(local).is_loopback
     installed = available_codecs()
     codecs = tuple(name for name in media.codecs or installed if name in installed)
@@ -265,17 +277,17 @@ def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: s
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Return whether an IP address is one of this machine's: packets to it would leave from that address itself."""
+    """Whether an IP address is one of this machine's: packets to it would leave from that address itself."""
     return ip_address(host).is_loopback or route_to(host) == host
 
 
 class OwnAddresses:
-    """The media addresses of this server, which no peer may name as the target of our packets.
+    """The addresses of this server, which no peer may name as the target of our packets.
 
-    It would have us send audio to ourselves, or to other programs of this machine.
+    Otherwise it could have us send audio to ourselves, or to other programs of this machine.
 
-    A peer on this machine (a softphone, a PBX) has its media here as well: only the ports that we hold are refused to
-    it. `public_address` may be that of a NAT with others behind it: only our ports there are refused. To all other
+    A peer on this machine (a softphone, a PBX) has its media here as well, so only the ports that we hold are refused
+    to it. `public_address` may belong to a NAT with others behind it, so only our ports are refused there. To all other
     peers every address of this machine is refused.
     """
 
@@ -286,8 +298,9 @@ class OwnAddresses:
         self._is_local = is_local
 
     def refuse(self, host: str, port: int, peer: str | None) -> bool:
-        """Return whether media may not go there. `peer` is the IP address of the peer's signalling."""
+        """Whether media must not go to this address. `peer` is the IP address of the peer's signalling."""
         if self._is_local(host):
+            # A peer that reaches us at our own public address comes from this machine, by way of the router.
             on_this_machine = peer is not None and (peer == self.public_address or self._is_local(peer))
             return not on_this_machine or port in self.signalling_ports or self._ports.holds(port)
         return host == self.public_address and (port in self.signalling_ports or self._ports.covers(port))

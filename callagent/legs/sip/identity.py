@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
 
 from callagent.call_info import NO_HEADERS, CallInfo
+from callagent.json_values import JsonObject, list_at, object_at, parse_object, text_at
 from callagent.sip import Address, Dialog, Headers, Request, Uri, escape_user, host_reference, parse_reasons
 
 MAX_AGE = 60.0
@@ -24,6 +22,11 @@ _INFO = re.compile(r"info\s*=\s*<([^<>]*)>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Passport:
+    """The SHAKEN PASSporT of an Identity header field: what the caller's network attests (RFC 8224, 8225, 8588).
+
+    It is parsed, and its signature is not verified.
+    """
+
     attestation: str
     """`A`: the network knows the caller and its right to the number; `B`: the caller only; `C`: neither."""
     origin: str
@@ -41,18 +44,17 @@ class Passport:
         token, _, rest = value.strip().partition(";")
         if len(value) > _MAX_LENGTH or token.count(".") != 2:
             raise ValueError("Identity is not valid")
+        # A compact JWS: header, claims and signature, each in base64 without padding (RFC 7515 §3.1).
         header, claims = (_decode(part) for part in token.split(".")[:2])
         if header.get("ppt") != "shaken" or header.get("typ") != "passport":
             raise ValueError("Identity is not a SHAKEN PASSporT")
-        attestation, issued, origin = claims.get("attest"), claims.get("iat"), claims.get("orig")
-        if attestation not in ("A", "B", "C") or type(issued) is not int or not isinstance(origin, dict):
+        attestation, issued, origin = text_at(claims, "attest"), claims.get("iat"), claims.get("orig")
+        if attestation not in ("A", "B", "C") or type(issued) is not int or not isinstance(origin, Mapping):
             raise ValueError("PASSporT is not valid")
-        destination = claims.get("dest")
-        numbers = destination.get("tn") if isinstance(destination, dict) else None
         return cls(
             attestation,
             _digits(origin.get("tn")),
-            tuple(_digits(number) for number in numbers) if isinstance(numbers, list) else (),
+            tuple(_digits(number) for number in list_at(object_at(claims, "dest"), "tn")),
             float(issued),
             str(claims.get("origid") or "")[:128],
             url[1] if (url := _INFO.search(rest)) else "",
@@ -60,17 +62,15 @@ class Passport:
 
     def fits(self, caller: str, now: float) -> bool:
         """Whether it is about this caller and was issued less than `MAX_AGE` seconds ago."""
+        # Only digits are compared: networks write the same number with and without a plus sign.
         return bool(self.origin) and self.origin == _digits(caller) and abs(now - self.issued) <= MAX_AGE
 
 
-def _decode(part: str) -> dict[str, Any]:
+def _decode(part: str) -> JsonObject:
     try:
-        decoded = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
+        return parse_object(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except ValueError:
         raise ValueError("Identity is not valid") from None
-    if not isinstance(decoded, dict):
-        raise ValueError("Identity is not valid")
-    return decoded
 
 
 def _digits(number: object) -> str:
@@ -99,8 +99,9 @@ _PROTOCOL = frozenset(
 def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> CallInfo:
     """Return who calls whom. For a call that we place, caller and callee are as we sent them.
 
-    Of a peer that is not trusted only From counts: it writes into other headers what it likes.
+    Of a peer that is not trusted only From counts, because it can write anything into the other headers.
     """
+    # What the trunk has verified itself comes first; an unverified claim is added only where that is absent.
     caller, started = _caller(invite, trusted=trusted), datetime.now(UTC)
     headers = _custom_headers(invite.headers) if trusted else {}
     if trusted and ATTESTATION not in headers:
@@ -140,9 +141,11 @@ def _claimed(invite: Request, caller: str | None, now: float) -> dict[str, str]:
 def _caller(invite: Request, *, trusted: bool) -> str | None:
     """Return the identity that the trunk asserts (RFC 3325), or else the caller's own word; None when withheld."""
     privacy = {item.strip().lower() for item in (invite.headers.get("Privacy") or "").split(";")}
+    # The caller asked its network to withhold the number (RFC 3323 §4.2, RFC 3325 §9.3), even if that tells it to us.
     if privacy.intersection(("id", "user")):
         return None
     for value in invite.headers.values("P-Asserted-Identity") if trusted else ():
+        # One that cannot be read is passed over: the call is still taken, with the caller's own word.
         try:
             asserted = [_user(address.uri) for address in Address.parse_list(value)]
         except ValueError:
@@ -173,6 +176,7 @@ def _custom_headers(headers: Headers) -> dict[str, str]:
 
 def clean(text: str) -> str:
     """Return the text as every log, database and page can hold it: valid Unicode without control characters."""
+    # Octets that are not UTF-8 came in as surrogates (PEP 383), which neither a database nor a terminal takes.
     valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(character for character in valid if character.isprintable())
 
@@ -181,6 +185,7 @@ def target_uri(dialog: Dialog | None, target: str) -> Uri:
     """Return the URI that a REFER names: a number becomes a user at the peer's host, whose trunk knows the way."""
     if ":" in target:
         return Uri.parse(target)
+    # The host of the peer's From, or else its address: the trunk routes the number, as it would a call of its own.
     host = dialog.remote.uri.host or host_reference(dialog.peer.host) if dialog is not None else ""
     return Uri.parse(f"sip:{escape_user(target)}@{host}")
 

@@ -51,7 +51,7 @@ from callagent.sip import (
 
 @dataclass(frozen=True, slots=True)
 class TrunkMedia:
-    """What the settings say of a trunk's media."""
+    """The settings of a trunk's media."""
 
     codecs: tuple[str, ...] = ()
     """Codecs in the order in which we offer them; empty: all that are installed."""
@@ -71,11 +71,13 @@ MediaOfTrunk = Callable[[str], TrunkMedia]
 
 
 def any_trunk(_: str) -> TrunkMedia:
+    """Return the defaults for every trunk."""
     return ANY_MEDIA
 
 
 def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
     """Return the parameters of RTP that were agreed on. Raises `ValueError` for a codec that is not installed."""
+    # Opened for each session, because coders other than G.711 remember earlier frames.
     codec = open_codec(agreement.codec, agreement.payload_type)
     if codec is None:
         raise ValueError(f"codec {agreement.codec} is not installed")
@@ -95,6 +97,7 @@ def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
         networks=media.networks,
         in_band_digits=media.in_band_digits or agreement.telephone_event is None,
     )
+    # Without an agreed number the static one stays, as some peers send it without announcing it.
     if agreement.comfort_noise is None:
         return parameters
     return replace(parameters, comfort_noise=agreement.comfort_noise)
@@ -120,7 +123,7 @@ log = get_logger(__name__)
 
 
 class LegState(Enum):
-    """How far a SIP leg is."""
+    """The state of a SIP leg."""
 
     RINGING = "ringing"
     ANSWERED = "answered"
@@ -129,10 +132,10 @@ class LegState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Gone:
-    """The call ended before it was confirmed.
+    """Why the call ended before it was confirmed.
 
-    It is no exception: the leg stores it, and the traceback of a stored exception would refer to the leg. Only the
-    garbage collector could free the leg then.
+    It is not an exception: the leg stores it, and the traceback of a stored exception would refer to the leg, which
+    only the garbage collector could free then.
     """
 
     detail: str
@@ -141,7 +144,7 @@ class _Gone:
 
 
 class SipLeg:
-    """Implements `CallLeg`; incoming and outgoing differ in what `answer` does."""
+    """Implements `CallLeg` over SIP. For a call that we place, `answer` waits for the peer's answer."""
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ class SipLeg:
         media: TrunkMedia = ANY_MEDIA,
         dial_target: DialTarget | None = None,
     ) -> None:
-        """Read the INVITE's offer. Raises `ValueError` when nothing of it can be used; owns `session` from then on."""
+        """Read the INVITE's offer. Raises `ValueError` if nothing of it can be used; otherwise it owns `session`."""
         self.outgoing = call.core.outgoing
         self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
         """Called when the peer asks us to call a URI instead (REFER); answered by `report_transfer`. None declines."""
@@ -164,6 +167,7 @@ class SipLeg:
         self._state = LegState.RINGING
         self._answer = b""
         self._agreement: Agreement | None = None
+        # The answer is made before the call rings: an offer that cannot be used is refused with 488 at once.
         offer = b"" if self.outgoing else call.core.invite.body
         if offer:
             self._answer, self._agreement = negotiation.answer(offer)
@@ -176,6 +180,7 @@ class SipLeg:
         self._transfer: SipTransfer | None = None
         """Made by the first transfer: most calls have none."""
         self._digits_from: str | None = None
+        """`rtp` or `info`: the way by which the peer's first key came."""
         self._peer_sends = True
         self._media_expected = True
         session.on_digit = lambda digit: self._press(digit, "rtp")
@@ -193,6 +198,7 @@ class SipLeg:
         if self._state is LegState.CLOSED:
             raise LegGone("the leg has ended")
         if self._agreement is not None:
+            # Our media is ready before the 200 goes out: the peer may send as soon as it has that.
             self._connect(self._agreement)
             self._state = LegState.ANSWERED
             self._call.answer(self._answer)
@@ -243,6 +249,7 @@ class SipLeg:
 
     async def confirmed(self) -> bytes:
         """Wait for the body that confirms the call: of the peer's answer, or of its ACK. Raises `LegGone`."""
+        # Shielded, because several may wait: a cancelled transfer must not cancel the future of the others.
         outcome = await asyncio.shield(self._answered)
         if isinstance(outcome, _Gone):
             raise LegGone(outcome.detail, outcome.status, outcome.limit)
@@ -253,7 +260,7 @@ class SipLeg:
         self._end(reason, NO_HEADERS)
 
     def report_transfer(self, status: int) -> None:
-        """Tell the peer how the call it asked for went; 200 when it was answered."""
+        """Report the outcome of the call that the peer asked for by REFER; 200 if it was answered."""
         self._call.report_transfer(status)
 
     # private
@@ -261,6 +268,7 @@ class SipLeg:
     def _receive(self, event: Event) -> None:
         match event:
             case CallAnswered(body=body) | CallConfirmed(body=body):
+                # The first one wakes `confirmed`; a later body answers an offer of ours.
                 if not self._answered.done():
                     self._answered.set_result(body)
                 elif body:
@@ -312,6 +320,7 @@ class SipLeg:
             call.hang_up(status=488)
             return
         old, self._call = self._call, call
+        # The end of the replaced call must not be taken for the end of this leg.
         old.listen(_ignore)
         call.listen(self._receive)
         if agreement is not None:
@@ -326,6 +335,7 @@ class SipLeg:
             log.warning("answer_not_usable", call_id=self.info.call_id, why=str(error))
 
     def _connect(self, agreement: Agreement) -> None:
+        # Without a remote address the peer holds us: what was agreed before stays for when it comes back.
         if agreement.remote is not None:
             self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
         self._session.hold(agreement.held)
@@ -333,7 +343,7 @@ class SipLeg:
         self._session.expect(self._peer_sends and self._media_expected)
 
     def _press(self, digit: str, way: str) -> None:
-        # Some gateways tell each key both by RTP and by INFO: only the way of the first key counts.
+        # Some gateways send each key both by RTP and by INFO, so only the way of the first key counts.
         self._digits_from = self._digits_from or way
         if self._digits_from != way or (self._transfer is not None and self._transfer.forward_digit(digit)):
             return
@@ -351,7 +361,7 @@ class SipLeg:
             self.tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
 
     def _lose(self, event: CallEnded) -> None:
-        """Note that the call is over; tell it only when the peer has ended it."""
+        """Note that the call is over, and report it unless we have ended it ourselves."""
         if self._state is LegState.CLOSED:
             return
         detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
@@ -373,10 +383,12 @@ class SipLeg:
         try:
             self._call.hang_up(status=_STATUSES.get(reason, 480), headers=given)
         except ValueError as error:
+            # The headers are a project's. A call that cannot be ended with them is ended without them.
             log.warning("headers_not_usable", call_id=self.info.call_id, why=str(error))
             self._call.hang_up(status=_STATUSES.get(reason, 480))
 
     def _close(self, detail: str, status: int = 0, limit: str = "") -> None:
+        """Free the media, and wake whoever waits for the peer or for a transfer."""
         self._state = LegState.CLOSED
         self._session.close()
         if self._transfer is not None:

@@ -1,4 +1,4 @@
-"""How a SIP leg gives its peer to somebody else: BYE, REFER, attended REFER, or a bridge by INVITE."""
+"""How a SIP leg gives its peer to somebody else: by BYE, REFER, attended REFER, or a bridge through us (INVITE)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from callagent.sip import EndpointCall, TransferProgressed, TransferState
 
 
 class TransferableLeg(TargetLeg, Protocol):
-    """What a transfer needs of the leg that is given away, and of the leg that leads to its target."""
+    """The part of a leg that a transfer needs, of the leg that is given away and of the one to its target."""
 
     info: CallInfo
 
@@ -36,7 +36,7 @@ class TransferableLeg(TargetLeg, Protocol):
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None: ...
 
     def tell(self, event: LegEvent) -> None:
-        """Tell the call of this leg."""
+        """Deliver an event to the call of this leg."""
 
 
 DialTarget = Callable[[TransferableLeg, TransferTarget], Awaitable[TransferableLeg]]
@@ -51,7 +51,10 @@ _OUTCOMES = {
 
 
 class SipTransfer:
-    """The transfers of one leg, one at a time. The leg is an argument: it holds this object."""
+    """The transfers of one leg, one at a time.
+
+    The leg is an argument, because it holds this object: a reference back would be a cycle.
+    """
 
     def __init__(self, dial: DialTarget | None) -> None:
         self._dial = dial
@@ -60,12 +63,12 @@ class SipTransfer:
         self._busy = False
 
     async def run(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
-        """Give the peer of `leg` to `target`; return when the outcome is known. Never raises for a refusal."""
+        """Give the peer of `leg` to `target`, and return when the outcome is known. A refusal is an outcome, too."""
         if self._busy:
             return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
         self._busy = True
         try:
-            # Nothing may overtake the ACK of our answer.
+            # A request within the dialog must not overtake the ACK of our 200: the peer would not know the dialog.
             await leg.confirmed()
             return await self._transfer(leg, target, audio)
         except LegGone as gone:
@@ -77,7 +80,7 @@ class SipTransfer:
             self._bridge = None
 
     def report_progress(self, event: TransferProgressed) -> None:
-        """Take a NOTIFY about our REFER (RFC 3515 §2.4.4); a final status is the outcome."""
+        """Note the progress of our REFER as its NOTIFYs report it (RFC 3515 §2.4.4); a final state is the outcome."""
         if event.state in _OUTCOMES:
             self._settle(TransferOutcome(_OUTCOMES[event.state], clean(f"{event.status} {event.reason}").strip()))
 
@@ -86,7 +89,7 @@ class SipTransfer:
         self._settle(TransferOutcome(TransferStatus.CALLER_GONE, detail))
 
     def forward_digit(self, digit: str) -> bool:
-        """Give a key of the peer to the target that it is bridged to; return False when there is none."""
+        """Send a key of the peer to the target that it is bridged to; return False if there is none."""
         if self._bridge is None or not self._bridge.joined:
             return False
         self._bridge.forward_digit(digit)
@@ -97,6 +100,7 @@ class SipTransfer:
     ) -> TransferOutcome:
         match target.method:
             case "bye":
+                # The headers of the BYE tell a PBX or carrier where the call is to go next.
                 await leg.hang_up(EndReason.HANDOFF, target.headers)
                 return TransferOutcome(TransferStatus.SUCCEEDED, "BYE")
             case "refer":
@@ -109,6 +113,7 @@ class SipTransfer:
     async def _refer(
         self, leg: TransferableLeg, target: TransferTarget, consulted: TransferableLeg | None = None
     ) -> TransferOutcome:
+        # Made before the REFER is sent, so that there is a place for the outcome whenever it comes.
         self._progress = asyncio.get_running_loop().create_future()
         try:
             if consulted is None:
@@ -121,6 +126,7 @@ class SipTransfer:
             outcome = await self._progress
         finally:
             self._progress = None
+        # The peer speaks with the target now; until this BYE it has both calls (RFC 5589 §6.1).
         if outcome.status is TransferStatus.SUCCEEDED:
             await leg.hang_up(EndReason.HANDOFF)
         return outcome
@@ -135,17 +141,18 @@ class SipTransfer:
             _, refusal = await ring(consulted, target.ring_seconds)
             return refusal or await self._refer(leg, target, consulted)
         finally:
+            # After a success the target has ended this call itself, because the peer's INVITE replaced it.
             consulted.leave(EndReason.HANDOFF)
 
     async def _join(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
         if audio is None:
-            return TransferOutcome(TransferStatus.FAILED, "there is no audio to bridge")
+            return TransferOutcome(TransferStatus.FAILED, "the call has no audio that could be bridged")
         self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.tell(PartiesJoined()))
         return await self._bridge.run(lambda dialled: self._dial_target(leg, dialled))
 
     async def _dial_target(self, leg: TransferableLeg, target: TransferTarget) -> TransferableLeg:
         if self._dial is None:
-            raise ValueError("this server cannot call targets")
+            raise ValueError("this leg was made without a way to call targets")
         return await self._dial(leg, target)
 
     def _settle(self, outcome: TransferOutcome) -> None:
