@@ -1,4 +1,4 @@
-"""What an agent asks of the call: the actions that `Agent.start` and `Agent.reply` yield, and their settings."""
+"""What an agent asks of the call: the actions that `Agent.start` and `Agent.reply` emit, and their settings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from callagent.call_info import NO_HEADERS, EndReason, RecordingWish
 from callagent.json_values import JsonObject, JsonValue
+
+# Settings that actions carry -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class ListenSettings:
     keywords: tuple[str, ...] = ()
 
 
+# Words, and the caller's next turn ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Say:
     """Words for the caller: a whole utterance, or one sentence of a streamed answer."""
@@ -92,8 +97,13 @@ class Listen:
     settings: ListenSettings = ListenSettings()
 
 
+# What the turn does: the call writes it to its record and fills the waits; the caller hears nothing else of it --------
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionStarted:
+    """A function of the project begins to run."""
+
     number: int
     """Counts the call's functions from 1; FunctionEnded has the same."""
     name: str
@@ -103,6 +113,8 @@ class FunctionStarted:
 
 @dataclass(frozen=True, slots=True)
 class FunctionEnded:
+    """A function has ended, with what it returned and what it did to the state."""
+
     number: int
     name: str
     arguments: JsonObject
@@ -127,17 +139,23 @@ class WaitStarted:
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
+    """The wait for the model is over."""
+
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepEntered:
+    """The conversation has moved to another step of a flow, or to another agent of a tree."""
+
     flow: str | None
     step: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class MetricWritten:
+    """The project has written a metric of the call."""
+
     name: str
     value: JsonValue
 
@@ -164,6 +182,9 @@ class LimitReached:
     limit: str
     """The setting below `limits`, such as `messages`."""
     detail: str
+
+
+# How the call goes on -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +215,21 @@ class ControlRecording:
     wish: RecordingWish
 
 
+# Sound and screen, from now on ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class SetVoice:
+    """Speak with another voice."""
+
     provider: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetLanguage:
+    """Speak and listen in another language."""
+
     code: str
 
 

@@ -64,6 +64,7 @@ class AgentRecord:
     """Limits that no action reported, such as those reached in the end function."""
 
 
+# No coroutine: an agent never waits for the call. What the call does not want to hear any more, it cancels.
 Emit = Callable[[Action], None]
 """Takes the next action of an agent's turn. It returns at once and never raises."""
 
@@ -101,6 +102,9 @@ class Agent(Protocol):
 
 MetricWriter = Callable[[str, JsonValue], Awaitable[None]]
 """Writes a metric, given its name and value: it is durable when the awaitable ends. Called in the order written."""
+
+
+# What a project tells about itself, for the dashboard and for the training of small models ----------------------------
 
 
 @dataclass(frozen=True, slots=True)

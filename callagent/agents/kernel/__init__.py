@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from callagent.agents.kernel.project_python import (
         ModuleSpace,
         TooLarge,
+        contain,
         error_message,
         error_report,
         import_report,
@@ -56,6 +57,7 @@ _MODULES = {
     "TooLarge": "project_python",
     "Vault": "secure_digits",
     "clean_name": "documents",
+    "contain": "project_python",
     "error_message": "project_python",
     "error_report": "project_python",
     "expand": "patterns",
@@ -87,6 +89,7 @@ __all__ = [
     "TooLarge",
     "Vault",
     "clean_name",
+    "contain",
     "error_message",
     "error_report",
     "expand",

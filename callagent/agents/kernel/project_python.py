@@ -20,15 +20,16 @@ import sys
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import overload
+from typing import TypeVar, overload
 
 from callagent.json_values import JsonValue, MutableJsonObject
 
+T = TypeVar("T")
 _numbers = itertools.count(1)
 
 
@@ -137,12 +138,21 @@ _REMEDY = (
 )
 
 
+def contain(run: Callable[[], T], otherwise: Callable[[Exception], T]) -> T:
+    """Return what `run` returns, or where the project's code in it raises, what `otherwise` makes of the error.
+
+    It is for values of a project that are shown or pickled: their own `__str__` or `__reduce__` runs then, which may
+    raise anything and must not take other values with it.
+    """
+    try:
+        return run()
+    except Exception as error:
+        return otherwise(error)
+
+
 def error_message(error: BaseException) -> str:
     """Return the error's text, cut to 2,000 characters."""
-    try:
-        return str(error)[:2000]
-    except Exception:  # the exception's own __str__ is project code
-        return f"<{type(error).__name__} whose text cannot be shown>"
+    return contain(lambda: str(error)[:2000], lambda _: f"<{type(error).__name__} whose text cannot be shown>")
 
 
 def error_report(error: BaseException) -> dict[str, str]:
@@ -150,10 +160,10 @@ def error_report(error: BaseException) -> dict[str, str]:
     inside = error.__traceback__
     while inside is not None and inside.tb_next is not None and _is_ours(inside):
         inside = inside.tb_next
-    try:
-        text = "".join(traceback.format_exception(type(error), error, inside, limit=-30))
-    except Exception:  # the exception's own __str__ is project code
-        text = "".join(traceback.format_tb(inside, limit=-30))
+    text = contain(
+        lambda: "".join(traceback.format_exception(type(error), error, inside, limit=-30)),
+        lambda _: "".join(traceback.format_tb(inside, limit=-30)),
+    )
     # Lone surrogates, which decoding with `surrogateescape` leaves, have no UTF-8 form and could not be sent on.
     text = text.encode("utf-8", "replace").decode() + remedy_of(error, "{}\n")
     message = error_message(error).encode("utf-8", "replace").decode()
@@ -293,7 +303,7 @@ def project(value: object, limit: int) -> object:
 
 def project_or_note(value: object, limit: int) -> JsonValue:
     """Return `value` as `project` does; a value that cannot be shown becomes a note that says why."""
-    try:
-        return project(value, limit)
-    except Exception as error:  # the value's own code runs, and it must not take the other values with it
-        return f"<{type(value).__name__}: {type(error).__name__}: {str(error)[:200]}>"
+    return contain(
+        lambda: project(value, limit),
+        lambda error: f"<{type(value).__name__}: {type(error).__name__}: {error_message(error)[:200]}>",
+    )

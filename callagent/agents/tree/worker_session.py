@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
-from callagent.agents.kernel import error_report, project, project_or_note
+from callagent.agents.kernel import contain, error_report, project, project_or_note
 from callagent.agents.tree.worker_protocol import (
     CALL,
     ActionsMessage,
@@ -117,11 +117,8 @@ class LiveConversation(Generic[E]):
         pickles: dict[str, bytes] = {}
         for key, value in self.state.items():
             # Value by value: one that cannot be pickled, such as a connection, must not cost the others.
-            try:
-                pickled = pickle.dumps(value, protocol=5)
-            except Exception:  # pickling runs the value's own code; a replacement gets the JSON form
-                continue
-            if len(pickled) <= PICKLE_LIMIT:
+            pickled = _pickled(value)
+            if pickled is not None and len(pickled) <= PICKLE_LIMIT:
                 pickles[key] = pickled
         changes: dict[str, bytes | None] = {}
         changes |= {key: data for key, data in pickles.items() if self._pickles.get(key) != data}
@@ -132,13 +129,25 @@ class LiveConversation(Generic[E]):
     def restore(self, checkpoint: Mapping[str, bytes]) -> None:
         """Load the values that another worker's checkpoints kept."""
         for key, pickled in checkpoint.items():
-            try:
-                value = pickle.loads(pickled)
-            except Exception:  # a class of the project that cannot be built again; the core sends the JSON form
+            value = _unpickled(pickled)
+            if value is _UNKNOWN:
                 continue
             dict.__setitem__(self.state, key, value)
             self._views[key] = _view(value)
             self._pickles[key] = pickled
+
+
+def _pickled(value: object) -> bytes | None:
+    """Return a value's pickle; None where it has none, so that a replacement gets the value's JSON form."""
+    return contain(lambda: pickle.dumps(value, protocol=5), lambda _: None)
+
+
+_UNKNOWN = object()
+
+
+def _unpickled(pickled: bytes) -> object:
+    """Return a value; `_UNKNOWN` where its class cannot be built again, so that the core sends the JSON form."""
+    return contain(lambda: pickle.loads(pickled), lambda _: _UNKNOWN)
 
 
 def _view(value: object) -> JsonValue:
