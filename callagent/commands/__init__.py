@@ -31,6 +31,7 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit status. A `CallagentError` is one message and status 1, never a traceback."""
+    # A parser of wrong arguments prints its message and ends the process with status 2, as programs of Unix do.
     options = _parser().parse_args(arguments)
     command: Command = options.run
     try:
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; each command's own is made by its `add` function, with `run` as a default."""
     parser = argparse.ArgumentParser(
         prog="callagent",
         description="A self-hosted phone server for voice agents: SIP and carrier streams in, agent projects out.",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from callagent.commands.arguments import Commands
 
 KINDS = ("flow", "adk", "cx")
+"""Project formats that `callagent init` has a template of."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _SCHEMA = "agent_config.schema.json"
 _INIT_EXAMPLES = """\
@@ -29,11 +30,16 @@ def add_init(commands: Commands) -> None:
 def _init(options: argparse.Namespace) -> int:
     from callagent.errors import UserError
 
+    # Never into a folder with files: somebody's project could be overwritten.
     folder: Path = options.folder
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"'{folder}' is not empty; name a new folder")
     if options.kind == "adk" and not folder.resolve().name.isidentifier():
-        raise UserError(f"'{folder.resolve().name}' is no name of a Python package, which an agent tree is")
+        # Code of an agent tree names its own folder in imports.
+        raise UserError(
+            f"'{folder.resolve().name}' cannot be the name of a Python package, which an agent tree is; use letters, "
+            "digits and underscores"
+        )
     try:
         _copy(_TEMPLATES / options.kind, folder)
         if options.kind == "adk":
@@ -45,7 +51,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _copy(template: Path, folder: Path) -> None:
-    """Python is kept as `.py.txt`: it is the project's, nothing here imports it."""
+    """Copy a template. Its Python is kept as `.py.txt`, so that no tool takes it for a part of this package."""
     for place in sorted(template.rglob("*")):
         if not place.is_file():
             continue
@@ -56,6 +62,7 @@ def _copy(template: Path, folder: Path) -> None:
 
 
 def _write_schema(folder: Path) -> None:
+    """Write the JSON schema of the agents' YAML files, by which editors complete and check them."""
     import json
 
     from callagent.agents.adk import agent_config_schema
@@ -89,6 +96,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def add_chat(commands: Commands) -> None:
+    # The options stand for what a call would bring along: numbers, headers, language, time.
     parser = add_command(commands, "chat", "talk to the agent as text", _chat, _CHAT_EXAMPLES)
     add_project(parser)
     add_config(parser)
@@ -165,6 +173,7 @@ def _test(options: argparse.Namespace) -> int:
 def add_functions(commands: Commands) -> None:
     text = "run a project's function outside a call"
     parser = add_command(commands, "functions", text, _functions_execute, _FUNCTIONS_EXAMPLES)
+    # One action so far, named so that others can stand beside it.
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     executing = actions.add_parser("execute", help="one function", description="Run one function and show its result.")
     executing.add_argument("name", metavar="NAME", help="the function; FLOW/NAME for a flow's")

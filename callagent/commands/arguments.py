@@ -1,4 +1,4 @@
-"""What the commands share."""
+"""Arguments that several commands share, and the kinds of their values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ ENVIRONMENTS = ("draft", "sandbox", "pre-release", "live")
 
 
 def add_command(commands: Commands, name: str, text: str, run: Command, examples: str) -> argparse.ArgumentParser:
+    """Add a command, with `text` as its line in the help and `run` as the function that carries it out."""
     parser = commands.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=f"examples:\n{examples}",
+        # The lines of the examples must not be filled like a paragraph.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
@@ -30,12 +32,15 @@ def add_command(commands: Commands, name: str, text: str, run: Command, examples
 
 
 def count(text: str) -> int:
+    """Return the number of an argument, from 1 on."""
+    # `isdigit` is also true for digits of other scripts and for superscripts, which `int` refuses or reads.
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 on")
     return int(text)
 
 
 def seconds(text: str) -> float:
+    """Return the seconds of an argument, up to a day."""
     try:
         seconds = float(text)
     except ValueError:
@@ -46,25 +51,28 @@ def seconds(text: str) -> float:
 
 
 def log_to_stderr() -> None:
-    """Standard output belongs to what the command prints."""
+    """Log warnings and errors only, to standard error: standard output belongs to what the command prints."""
     from callagent import log
 
     log.configure("warning")
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
+    """Add the argument `project`."""
     parser.add_argument(
         "project", nargs="?", type=Path, default=Path(), help="folder of the agent project (default: .)"
     )
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--config`."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings (default: callagent.toml, if there is one)"
     )
 
 
 def config_of(options: argparse.Namespace) -> Config:
+    """Return the settings that a command is to use. Raises `ConfigError`."""
     from callagent.config import find_config, load_config
 
     return load_config(options.config or find_config(getattr(options, "project", Path())))

@@ -1,4 +1,4 @@
-"""`callagent bench`."""
+"""`callagent bench`: the performance figures of this machine, a benchmark for each part of a call."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _BENCH_EXAMPLES = """\
 
 def add(commands: Commands) -> None:
     parser = add_command(commands, "bench", "the performance figures of this machine", _bench_calls, _BENCH_EXAMPLES)
+    # What a benchmark measures, and figures of known machines, are in docs/benchmarks.md.
     benches = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
     calls = benches.add_parser("calls", help="many calls at once: how evenly audio leaves, CPU and memory per call")
     calls.add_argument("--calls", type=count, default=50, help="calls at once (default: 50)")

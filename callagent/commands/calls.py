@@ -44,7 +44,8 @@ def add_calls(commands: Commands) -> None:
     deleting.add_argument("number", help="the caller's number as `calls list` shows it")
     deleting.set_defaults(run=_calls_delete)
     for action in (listing, showing, exporting, deleting):
-        # Without a default of its own an action leaves alone what stood before it.
+        # `--config` may stand before or after the action. Without a default of its own, the one after it leaves alone
+        # what stood before.
         action.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="settings")
 
 
@@ -53,6 +54,7 @@ def _calls_list(options: argparse.Namespace) -> int:
 
     from callagent.records import format_calls, read_calls
 
+    # The store is read as it is, beside a server that writes to it: SQLite lets both.
     calls = read_calls(Path(config_of(options).records.path), limit=options.limit)
     print("\n".join(json.dumps(call) for call in calls) if options.json else format_calls(calls))
     return 0
@@ -64,6 +66,7 @@ def _calls_show(options: argparse.Namespace) -> int:
     from callagent.records import format_call, read_call
 
     path = Path(config_of(options).records.path)
+    # Lists show the first twelve characters of an identifier, so a beginning has to be enough here.
     record = read_call(path, options.id)
     if record is None:
         raise UserError(f"no call '{options.id}' in {path}; `callagent calls list` names them")
@@ -82,6 +85,7 @@ def _calls_delete(options: argparse.Namespace) -> int:
     from callagent.records import delete_calls_of
 
     records = config_of(options).records
+    # Where records are carried to PostgreSQL, a line of the outbox has the server delete the calls there, too.
     deleted = delete_calls_of(Path(records.path), options.number, outbox=bool(records.database.get_secret_value()))
     print(f"{deleted} calls deleted")
     return 0
@@ -113,6 +117,7 @@ def add_call(commands: Commands) -> None:
     parser = add_command(commands, "call", what, _call, _CALL_EXAMPLES)
     parser.add_argument("target", help="sip:USER@HOST:PORT, or the http(s) URL of a server's voice webhook")
     add_config(parser)
+    # One way to say what the caller does: the phone plays one list of steps.
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument(
         "--say", action="append", metavar="TEXT", help="speak, each after the agent has finished; repeatable"

@@ -26,7 +26,7 @@ from callagent.records import CallRecord, FunctionRecord, RequestRecord, TurnEnt
 from callagent.server import flow_settings, open_project
 
 _REDACTED: Final = re.compile(r"\[(?!(?:true|false|null)\])[A-Za-z][\w -]*\]")
-"""Nobody says or writes brackets: they stand for what was taken out, by kind or by the entity's name."""
+"""What redaction has put in place of a text, by kind or by the entity's name: callers do not say brackets."""
 _SAVE_ENTITIES: Final = "save_entities"
 
 
@@ -50,6 +50,7 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
             f"'{options.project}' has nothing to train on: no example queries, and no recorded calls in "
             f"'{config.records.path}'; add queries to the project, or name the store with its calls in records.path"
         )
+    # By utterance and not by row: a model that has seen an utterance in training is not tested with it.
     train, held_out = split_rows(export.rows)
     options.output.mkdir(parents=True, exist_ok=True)
     for name, rows in (("train", train), ("held_out", held_out)):
@@ -98,9 +99,11 @@ async def _add_call(export: Export, record: CallRecord, project: AgentProject) -
     state: MutableJsonObject = {"from_": record.from_number, "to": record.to_number}
     for turn in record.turns:
         example = _Example(turn.user_input, list(turn.functions), state, source)
+        # Requests after the first that does not serve are left out: their prompts hold what came before them.
         rows = await _rows_of(turn, example, project, at)
         export.rows += rows
         export.left += len(turn.requests) - len(rows)
+        # Functions that no request asked for, such as the start function, change the state as well.
         for function in example.functions:
             _apply_changes(state, function)
 

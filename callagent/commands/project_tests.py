@@ -1,4 +1,7 @@
-"""`callagent test` and `functions execute`: run them and report the results to people, programs and CI."""
+"""`callagent test` and `functions execute`: run a project's tests and functions, and report the results.
+
+Reports are for people (text), programs (JSON) and CI (JUnit XML).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from callagent.agents.cx import CxProject, is_cx_app
+from callagent.agents import AgentProject
+from callagent.agents.cx import CxProject
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase, load_test_cases
 from callagent.call_info import CallInfo
 from callagent.config import Config, override
 from callagent.errors import UserError
+from callagent.json_values import JsonObject, MutableJsonObject, parse_json
 from callagent.server import flow_settings, instant, open_language_model, open_project
 from callagent.testing import AppCast, Cast, TestResult, read_caller_file, run_app_suite, run_suite
 
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def run_tests(config: Config, options: argparse.Namespace) -> int:
-    """`callagent test`; exit status 1 when a test failed."""
+    """Run `callagent test` and return the exit status: 1 when a test failed."""
     results = asyncio.run(_run_tests(config, options))
     if options.junit:
         write_junit(results, options.project.resolve().name, options.junit)
@@ -43,38 +48,42 @@ async def _run_tests(config: Config, options: argparse.Namespace) -> list[TestRe
     settings = flow_settings(config, options.env)
     lines = read_caller_file(options.caller_file) if options.caller_file else {}
 
-    def told(result: TestResult) -> None:
+    def report(result: TestResult) -> None:
+        # As soon as it is known: a suite with a model takes minutes.
         if not options.json:
             print(as_text(result), flush=True)
 
-    if is_cx_app(options.project):
-        async with _open_app(config, options.project, settings) as app, _simulator(config, options) as simulator:
-            return await run_app_suite(app, AppCast(options.project, simulator, lines), _wanted(options), told)
     async with _opened(config, options.project, settings) as (project, model), _simulator(config, options) as simulator:
-        cases = _chosen(load_test_cases(project.project), options)
-        cast = Cast(project, model, settings, simulator, lines)
-        return await run_suite(cast, cases, time.monotonic, told)
+        if isinstance(project, CxProject):
+            return await run_app_suite(project, AppCast(options.project, simulator, lines), _wanted(options), report)
+        flows = _expect_flows(project, options.project)
+        cases = _chosen(load_test_cases(flows.project), options)
+        return await run_suite(Cast(flows, model, settings, simulator, lines), cases, time.monotonic, report)
 
 
 def _wanted(options: argparse.Namespace) -> Callable[[str, Sequence[str]], bool]:
-    """Whether a test of this name, with these tags, is asked for."""
+    """Return a function that says whether a test of this name, with these tags, is to be run."""
     tags, names = set(options.tag or ()), set(options.name or ())
-    return lambda name, own: (not tags or bool(tags & set(own))) and (not names or name in names)
+    return lambda name, of_test: (not tags or bool(tags & set(of_test))) and (not names or name in names)
 
 
 def _chosen(cases: tuple[TestCase, ...], options: argparse.Namespace) -> list[TestCase]:
-    """Those with one of the tags, and of the names. Raises `UserError` when there are none."""
+    """Return the tests that are to be run. Raises `UserError` when there are none."""
     wanted = _wanted(options)
     chosen = [case for case in cases if wanted(case.name, case.tags)]
     if not chosen:
         known = ", ".join(case.name for case in cases) or "none"
+        # Success without a test would hide a tag that is misspelt in a CI job.
         raise UserError(f"no test to run; the tests in {options.project}/test_suite are: {known}")
     return chosen
 
 
 @asynccontextmanager
 async def _simulator(config: Config, options: argparse.Namespace) -> AsyncIterator[LanguageModel | None]:
-    """The model that plays the caller and judges: the named one, else the agent's, where that one can speak freely."""
+    """Open the model that plays the caller and judges: the named one, or else the agent's.
+
+    It is None where the agent's model cannot play anybody: it follows rules, or a script of the agent's own answers.
+    """
     name = options.simulator or config.model.name
     if name == "rules" or (name.startswith("script:") and not options.simulator):
         yield None
@@ -89,13 +98,12 @@ async def _simulator(config: Config, options: argparse.Namespace) -> AsyncIterat
 @asynccontextmanager
 async def _opened(
     config: Config, path: Path, settings: FlowSettings
-) -> AsyncIterator[tuple[FlowProject, LanguageModel]]:
+) -> AsyncIterator[tuple[AgentProject, LanguageModel]]:
+    """Open a project with its model, and close both."""
     model = open_language_model(config)
     try:
         project = await open_project(path, model, config, settings)
         try:
-            if not isinstance(project, FlowProject):
-                raise UserError(f"'{path}' is no flow project: it has no test suite and no functions of that kind")
             yield project, model
         finally:
             await project.close()
@@ -103,25 +111,21 @@ async def _opened(
         await model.close()
 
 
-@asynccontextmanager
-async def _open_app(config: Config, path: Path, settings: FlowSettings) -> AsyncIterator[CxProject]:
-    model = open_language_model(config)
-    try:
-        project = await open_project(path, model, config, settings)
-        try:
-            assert isinstance(project, CxProject)
-            yield project
-        finally:
-            await project.close()
-    finally:
-        await model.close()
+def _expect_flows(project: AgentProject, path: Path) -> FlowProject:
+    """Return the project if it is a flow project. Raises `UserError`."""
+    if not isinstance(project, FlowProject):
+        raise UserError(
+            f"'{path}' is not a flow project: it has no test_suite/ and no functions to execute; name the folder of one"
+        )
+    return project
 
 
 def execute_function(config: Config, options: argparse.Namespace) -> int:
-    """`callagent functions execute`; exit status 1 when the function failed."""
+    """Run `callagent functions execute` and return the exit status: 1 when the function failed."""
     if options.model:
         config = override(config, {"model.name": options.model})
-    arguments, state = _object(options.args, "--args"), _object(options.state, "--state")
+    arguments, state = _parse_option(options.args, "--args"), _parse_option(options.state, "--state")
+    # Without senders: a function that is tried out writes to nobody.
     settings = replace(flow_settings(config, options.env), at=instant(options.at), variant=options.variant, senders={})
     execution = Execution(options.name, options.flow, arguments, state, options.caller)
     answer = asyncio.run(_execute(config, options.project, settings, execution))
@@ -129,34 +133,38 @@ def execute_function(config: Config, options: argparse.Namespace) -> int:
     return 1 if answer["error"] else 0
 
 
-async def _execute(config: Config, path: Path, settings: FlowSettings, execution: Execution) -> dict[str, Any]:
+async def _execute(config: Config, path: Path, settings: FlowSettings, execution: Execution) -> JsonObject:
     async with _opened(config, path, settings) as (project, _):
-        return await execute(project, execution)
+        return await execute(_expect_flows(project, path), execution)
 
 
-def _object(text: str | None, option: str) -> Mapping[str, Any]:
+def _parse_option(text: str | None, option: str) -> MutableJsonObject:
+    """Return the JSON object of an option. Raises `UserError`."""
     try:
-        value = json.loads(text or "{}")
-    except json.JSONDecodeError as error:
-        raise UserError(f"{option} is not valid JSON: {error}") from None
-    if not isinstance(value, dict):
+        value = parse_json(text or "{}")
+    except ValueError as error:
+        raise UserError(f"{option} is not valid JSON: {error}; write an object such as '{{\"size\": 4}}'") from None
+    if not isinstance(value, Mapping):
         raise UserError(f"{option} should be a JSON object such as '{{\"size\": 4}}'")
-    return value
+    return dict(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
+    """A function that is to be run outside a call, and the circumstances."""
+
     name: str
     """`name`, or `flow/name` with the flow's folder or display name."""
     flow: str | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    state: Mapping[str, Any] = field(default_factory=dict)
+    arguments: MutableJsonObject = field(default_factory=dict)
+    state: MutableJsonObject = field(default_factory=dict)
     """What `conv.state` holds before."""
     caller: str | None = None
+    """The number in `conv.caller_number`; None: withheld."""
 
 
-async def execute(project: FlowProject, execution: Execution) -> dict[str, Any]:
-    """`{"body", "error", "logs", "effects", "state", "runtime"}`; `runtime` in milliseconds.
+async def execute(project: FlowProject, execution: Execution) -> JsonObject:
+    """Run a function and return `{"body", "error", "logs", "effects", "state", "runtime"}`, `runtime` in milliseconds.
 
     Raises `UserError` when the project has no such function.
     """
@@ -168,6 +176,7 @@ async def execute(project: FlowProject, execution: Execution) -> dict[str, Any]:
         wire="text",
         started=datetime.now(UTC),
     )
+    # `--flow` wins over the flow in the name.
     flow, _, name = execution.name.rpartition("/")
     function = project.find_function(name, execution.flow or flow or None)
     if function is None:
@@ -186,6 +195,7 @@ async def execute(project: FlowProject, execution: Execution) -> dict[str, Any]:
 
 
 def as_text(result: TestResult) -> str:
+    """Return the lines for a test: whether it passed, and its failures."""
     lines = [f"{'passed' if result.passed else 'FAILED'}  {result.name}  ({result.seconds:.1f} s)"]
     lines += [f"        {failure}" for failure in result.failures]
     unjudged = sum(one["is_pass"] is None for one in result.prompt_assertion_results)
@@ -195,11 +205,13 @@ def as_text(result: TestResult) -> str:
 
 
 def summary(results: Sequence[TestResult]) -> str:
+    """Return the last line of the report."""
     failed = sum(not result.passed for result in results)
     return f"{len(results) - failed} passed, {failed} failed"
 
 
 def as_json(results: Sequence[TestResult]) -> str:
+    """Return the report for programs: every test with its conversation."""
     document = {
         "passed": sum(result.passed for result in results),
         "failed": sum(not result.passed for result in results),
@@ -209,7 +221,11 @@ def as_json(results: Sequence[TestResult]) -> str:
 
 
 def write_junit(results: Sequence[TestResult], name: str, path: Path) -> None:
-    """One `testsuite` with a `testcase` each; the conversation is its `system-out`."""
+    """Write the report for CI: a `testsuite` with a `testcase` for each test, whose `system-out` is the conversation.
+
+    An error is a test that could not be run to its end, a failure one whose assertions do not hold.
+    """
+    # The form of Ant's JUnit task, which GitLab, Jenkins and GitHub's actions read.
     suite = ElementTree.Element(
         "testsuite",
         name=name,
@@ -239,7 +255,8 @@ def _conversation(result: TestResult) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML 1.0 cannot hold."""
+    """Return the text without the characters that XML 1.0 cannot hold (section 2.2 of its specification)."""
+    # Words of callers and results of functions may hold control characters, for which a CI server refuses the file.
     return "".join(
         c if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff" else "?" for c in text
     )

@@ -1,4 +1,4 @@
-"""`callagent serve`, and who may open its dashboard: `login-link` and `password`."""
+"""`callagent serve`, and the commands for the login to its dashboard: `login-link` and `password`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def _serve(options: argparse.Namespace) -> int:
     from callagent.config import override
     from callagent.server import run
 
+    # An option wins over the environment, which wins over the file.
     changes: dict[str, object] = {}
     for name in ("sip", "http"):
         if value := getattr(options, name):
@@ -61,6 +62,7 @@ _LINK_EXAMPLES = """\
   callagent login-link --http 127.0.0.1:8090      of the one that says `ready http 127.0.0.1:8090`
 A link works once, for ten minutes. A server with [[users]] has no links: log in by name and password."""
 _SECONDS = 10.0
+"""Deadline for the server to answer."""
 
 
 def add_login_link(commands: Commands) -> None:
@@ -77,11 +79,13 @@ def _login_link(options: argparse.Namespace) -> int:
     config = config_of(options)
     listen = (override(config, {"http.listen": options.http}) if options.http else config).http.listen
     server = find_server(listen)
+    # Why there is none decides what the user has to do.
     if server is None:
         if not _is_open(listen.host, listen.port):
             raise UserError(f"no server listens at {listen}: `callagent serve` starts one, --http names another place")
         if config.users:
             raise UserError(f"the server at {listen} has [[users]]: log in there by name and password")
+        # The file with the token lies in the runtime folder of the user who started the server, readable to them alone.
         raise UserError(
             f"the server at {listen} was started by another user: run this command as that user; "
             "where it has [[users]], log in by name and password"
@@ -91,6 +95,7 @@ def _login_link(options: argparse.Namespace) -> int:
 
 
 def _ask_for_link(server: LocalServer, listen: str) -> str:
+    """Return the secret of a new login link. Raises `UserError`."""
     import json
     import urllib.error
     import urllib.request
@@ -112,11 +117,15 @@ def _ask_for_link(server: LocalServer, listen: str) -> str:
 
 
 def _only(certificate: str) -> ssl.SSLContext:
-    """Trust in the server's own certificate, whatever it is issued for: the file has told us whose it is."""
+    """Return a context that trusts one certificate, whatever host it is for, and no other.
+
+    A private file of this user has told us the server's certificate, so no authority and no name has to vouch for it.
+    """
     import ssl
 
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
+    # A certificate that an authority has issued is trusted by itself, without the authority.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
@@ -141,6 +150,7 @@ def _password(_: argparse.Namespace) -> int:
 
     from callagent.web import hash_password
 
+    # Never as an argument, which every user of the machine can read in the list of processes.
     password = getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not password:
         raise UserError("an empty password lets everybody in; choose another")

@@ -101,6 +101,7 @@ def _dotenv(path: Path) -> dict[str, str]:
     """Return the variables of a `.env` file; none where there is no such file."""
     if not path.is_file():
         return {}
+    # As shells and Docker write such files: `NAME=value`, perhaps with `export` and quotes; lines with # are comments.
     pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
     return {
         key.strip().removeprefix("export "): value.strip().strip("'\"")
@@ -164,6 +165,7 @@ def _apply_overrides(data: Table, variables: Mapping[str, str]) -> dict[tuple[st
     """Put `CALLAGENT_SECTION__KEY` into `data`. Return the variable that each setting came from, for messages."""
     origin: dict[tuple[str, ...], str] = {}
     for name, value in variables.items():
+        # Two underscores, because settings have single ones in their names.
         if not name.startswith("CALLAGENT_") or "__" not in name:
             continue
         path = tuple(name.removeprefix("CALLAGENT_").lower().split("__"))
@@ -202,6 +204,7 @@ def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
     setting = ".".join(keys)
     if kind != "extra_forbidden":
         return f"setting '{setting}': {_SHAPES.get(kind) or message.removeprefix('Value error, ')}"
+    # Most unknown settings are misspelt ones, or stand in the wrong section.
     names = _known_names(keys[:-1])
     close = difflib.get_close_matches(keys[-1], names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"known here: {', '.join(sorted(names))}"
@@ -232,12 +235,14 @@ def _known_names(keys: tuple[str, ...]) -> list[str]:
 
 def _line_of(text: str, keys: tuple[str, ...]) -> int:
     """Return the line of a setting, as near as a search of the text finds it: `tomllib` tells no lines."""
+    # Places in lists (`sip.trunks.0`) are not in the text; the first table of the name is near enough.
     names = [key for key in keys if not key.isdigit()]
     if not names:
         return 1
     start = 0
     if len(names) > 1 and (table := re.search(rf"^\s*\[+{re.escape('.'.join(names[:-1]))}\]", text, re.M)):
         start = table.start()
+    # The setting, a table of its name, or the last part of a dotted key.
     wanted = re.compile(rf"^\s*(?:\[+)?(?:[\w.]*\.)?{re.escape(names[-1])}\b", re.M)
     found = wanted.search(text, start) or wanted.search(text)
     return text.count("\n", 0, found.start() + 1 if found else start) + 1
@@ -245,6 +250,7 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int:
 
 def override(config: Config, changes: Mapping[str, object]) -> Config:
     """Return the settings with some replaced (`{"sip.listen": "127.0.0.1:0"}`). Raises `ConfigError`."""
+    # Checked anew as a whole: a single setting may be right and not fit the others.
     data = config.model_dump()
     for setting, value in changes.items():
         section, _, key = setting.rpartition(".")

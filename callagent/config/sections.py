@@ -73,6 +73,7 @@ class Trunk(Section):
             raise ValueError("a trunk needs 'sources', 'server' or 'inbound_username': how it is known, or where it is")
         if (self.registration or self.keep_alive) and not self.server:
             raise ValueError("'registration' and 'keep_alive' need 'server': where the requests go")
+        # An empty password would let everybody in who knows the name.
         if self.inbound_username and not self.inbound_password.get_secret_value():
             raise ValueError("'inbound_username' needs 'inbound_password': what the trunk proves")
         return self
@@ -117,6 +118,7 @@ class SipSettings(Section):
             listening = plain_address(self.listen.host)
         except ValueError:
             return self
+        # SDP names one address for the media, and an RTP socket has one IP version.
         if self.public_address and plain_address(self.public_address).version != listening.version:
             raise ValueError(
                 f"sip.public_address '{self.public_address}' is not an IPv{listening.version} address, but sip.listen "
@@ -147,6 +149,7 @@ class HttpSettings(Section):
     def _is_complete(self) -> Self:
         if self.login_header and not self.login_proxies:
             raise ValueError("'login_header' needs 'login_proxies': whose header is believed")
+        # One alone would be ignored, and HTTP served without TLS.
         if bool(self.certificate) != bool(self.key):
             raise ValueError("'certificate' and 'key' go together: name two PEM files, or neither")
         return self
@@ -227,7 +230,7 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> SpeechProviderSettings: ...
 
 else:
-    # The providers' own files declare which there are: settings need no list of them.
+    # Each provider declares itself in its own file: these sections are made of the declarations, without a list here.
     SpeechProviders = create_model(
         "SpeechProviders",
         __base__=Section,
@@ -488,6 +491,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fallbacks_are_targets(self) -> Self:
+        # Found out at the start, and not when a call needs it.
         known = {target.name.casefold() for target in self.targets}
         for number in self.numbers:
             if number.fallback and number.fallback.casefold() not in known:

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Network = IPv4Network | IPv6Network
+# A host name (RFC 1123 §2.1): labels of letters, digits and inner hyphens, 253 characters in all.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?"
 _HOST_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?"
 
@@ -48,6 +49,7 @@ def _network(value: object) -> Network:
 
 def _port_range(value: object) -> tuple[int, int]:
     if isinstance(value, tuple):
+        # Settings are checked again when one of them is replaced; then the range has been read already.
         value = "{}-{}".format(*value)
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(value))
     if not match or not 1024 <= int(match[1]) < int(match[2]) <= 65535:
@@ -56,6 +58,7 @@ def _port_range(value: object) -> tuple[int, int]:
 
 
 def _url(value: object) -> str:
+    # Without a slash at the end: paths are appended.
     text = str(value).rstrip("/")
     if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
         raise ValueError(f"'{value}' is not a URL such as https://phone.example.com")
@@ -104,6 +107,7 @@ def _header_name(value: object) -> str:
 
 
 def _recipient(value: object) -> str:
+    # ASCII, so that no address looks like another one in other letters.
     text = str(value)
     if not re.fullmatch(r"any|\+[1-9][0-9]{6,14}|[^\s@,;:<>\"()]*@[^\s@,;:<>\"()]+", text, re.ASCII):
         raise ValueError(f"'{text}' is not a recipient; write a number in E.164, an e-mail address, @DOMAIN or any")

@@ -85,6 +85,7 @@ class Breaker:
 
     def succeed(self) -> None:
         """Note that the provider did its part."""
+        # A success that was asked for before the breaker opened does not close it: only a probe's does.
         self.alarm = False
         if self.state is BreakerState.PROBING:
             self._recent.clear()
@@ -98,6 +99,7 @@ class Breaker:
         # `maxlen` keeps the latest failures: the first of them is `MAX_FAILURES` back.
         wait = _wait_after(error)
         often = len(self._recent) == MAX_FAILURES and now - self._recent[0] <= WITHIN_SECONDS
+        # While it is open, every failure puts the next probe off.
         if trip or often or wait is not None or self.state is not BreakerState.CLOSED:
             self._next_probe = now + (PROBE_SECONDS if wait is None else wait)
             self._change(Change.TRIPPED)

@@ -23,7 +23,9 @@ from callagent.records import CallRecord, TurnEntry, seconds_between
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 MAX_SERIES: Final = 500
+"""Series of one metric: names of a project's metrics, for example, may be made from callers' words."""
 MAX_LABEL_CHARACTERS: Final = 100
+# Bounds of buckets: fine where a listener notices the difference, coarse beyond.
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 _CALL_SECONDS: Final = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _MILLISECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 500.0)
@@ -84,6 +86,7 @@ class Metrics:
     """The server's metrics of calls, and of its process. All on the event loop."""
 
     def __init__(self) -> None:
+        # Not the library's global registry: several servers may run in one process, as they do in tests.
         self._registry = CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self._registry)
         registry = self._registry
@@ -113,6 +116,7 @@ class Metrics:
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """Return the exposition; `gauges` are figures of this moment: name, what it says, value."""
+        # Figures of this moment are made for each scrape: to keep them would need a write at every change.
         families = [GaugeMetricFamily(name, text, value=value) for name, (text, value) in gauges.items()]
         return _exposition([*families, *self._registry.collect()])
 
@@ -210,6 +214,7 @@ class _Turns:
         for function in turn.functions:
             self._functions.observe(function.duration_ms / 1000, function.name)
             if function.error:
+                # Its text is all that a record has of an error; one that is about a deadline speaks of it.
                 kind = "timeout" if "deadline" in function.error or "time" in function.error.lower() else "error"
                 self._function_errors.add(function.name, kind)
 

@@ -67,6 +67,7 @@ def spans_of(stored: JsonObject, model: str, *, content: bool) -> Span:
     began = datetime.fromisoformat(record.started_at).timestamp()
     ended = began + record.total_duration
     call = Span(f"invoke_agent {record.project_id}", began, ended, _call_attributes(record))
+    # A call that a caller ends after an error is no failed span: the agent went on.
     if record.end_reason == "error":
         call.error = ", ".join(dict.fromkeys(error["what"] for error in record.errors)) or "error"
     call.children = [_turn_span(turn, record, began, ended) for turn in record.turns]
@@ -120,6 +121,7 @@ def _turn_span(turn: TurnEntry, record: CallRecord, began: float, ended: float) 
 
 def _parts(turn: TurnEntry, began: float, model: str) -> Iterator[Span]:
     instants = turn.instants
+    # A recogniser hears all the time; its span is what the caller waits for, from the first sound to the transcript.
     heard, ready = instants.get("speech_started"), instants.get("transcript_ready")
     if heard is not None and ready is not None:
         yield Span("recognize", began + heard, began + ready, {"callagent.role": "recognizer"})
@@ -266,6 +268,7 @@ class Telemetry:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         for span in spans:
+            # With times of its own, because the call is over: otherwise a span begins when it is made.
             started = self._tracer.start_span(
                 span.name, parent, attributes=span.attributes, start_time=round(span.started * NANOSECONDS)
             )
@@ -294,6 +297,7 @@ class _Figures:
         """Count a call by its final record."""
         self._events.add(1, {"event": "call"})
         self._events.add(record.underruns, {"event": "underrun"})
+        # Attributes have few values: each combination is a series of the collector.
         for failure in record.provider_failures:
             self._failures.add(1, {"role": failure["role"], "provider": failure["provider"]})
         for turn in record.turns:

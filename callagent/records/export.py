@@ -36,6 +36,7 @@ def format_calls(calls: Sequence[JsonObject]) -> str:
 
 def format_call(stored: JsonObject) -> str:
     """Return a record as a story: who said what when, functions with their times, metrics, and how the call ended."""
+    # By its types, so that a record of an earlier version, which lacks fields, is shown as well.
     record = CallRecord.from_json(stored)
     lines = [
         f"call {record.id}  {record.from_number or 'withheld'} -> {record.to_number}  over {record.wire}",
@@ -115,6 +116,7 @@ def export_records(path: Path, form: str, file: TextIO, *, caller: str | None = 
 
 def _write_csv(records: Iterable[JsonObject], file: TextIO) -> None:
     rows = csv.writer(file)
+    # Without turns, which are no cells: whoever wants them takes JSON Lines or Parquet.
     rows.writerow((*_COLUMNS, "metrics"))
     for record in records:
         cells = [*(record.get(column) for column in _COLUMNS), _metrics_of(record)]

@@ -66,6 +66,7 @@ class PostgresDatabase:
         try:
             async with asyncio.timeout(QUERY_SECONDS):
                 pool = self._pool
+                # The pool opens no connection before one is needed (`min_size=0`).
                 if pool is None:
                     pool = self._pool = await asyncpg.create_pool(self._url, min_size=0, max_size=4)
                 async with pool.acquire() as connection:
@@ -150,6 +151,7 @@ class Outbox:
                     wait = 1.0
                     await self._carry(connection)
                 finally:
+                    # At once and without a farewell, which a server that is away would not answer.
                     connection.terminate()
             except (sqlite3.Error, queue.Full) as error:
                 # Nothing is lost: lines leave the outbox only by a write that succeeds.

@@ -15,6 +15,7 @@ from callagent.records.tables import STAGES, SqlValue
 MAX_PAGE_CALLS: Final = 500
 _SEARCHED: Final = 10_000
 """Newest matches that a search without other conditions looks at: a common word stands in most calls."""
+# The columns of a list. Not the record, which is some hundred times as large and read only for a single call.
 _LISTED = (
     "id, project_id, environment, channel, direction, wire, from_number, to_number, started_at, ended_at, "
     "total_duration, end_reason, num_turns, num_silences, barge_ins, errors, handoff, handoff_reason, "
@@ -138,6 +139,7 @@ def overview(dialect: Dialect, since: str, project_id: str = "") -> dict[str, St
 
 
 def _of_metrics(dialect: Dialect, day: str) -> str:
+    # SQLite reads sums by day that triggers keep (tables.py); PostgreSQL is quick enough to count.
     if dialect is Dialect.SQLITE:
         return (
             f"SELECT name, value, sum(written) AS written FROM metrics_daily WHERE day >= ?{day} AND written > 0 "

@@ -55,6 +55,7 @@ def read_call(path: Path, call_id: str) -> MutableJsonObject | None:
 
     Its metrics come from their own rows, which were written while the call ran.
     """
+    # The beginning of an identifier is enough; what LIKE takes for a wildcard in it is escaped.
     pattern = call_id.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
     found = _read(path, "SELECT id, record, end_attempts FROM calls WHERE id LIKE ? ESCAPE '\\' LIMIT 1", (pattern,))
     for row in found:
@@ -149,6 +150,7 @@ def fetch(path: Path, statements: Sequence[Statement]) -> list[list[Row]]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    # It waits for a writer that checkpoints, and keeps 64 MiB of pages: figures read the same indices again and again.
     connection.execute("PRAGMA busy_timeout = 2000")
     connection.execute("PRAGMA cache_size = -65536")
     _connections[path] = connection
@@ -317,6 +319,7 @@ def _percentiles(rows: Sequence[Row]) -> tuple[dict[str, dict[str, int | None]],
 def _percentile(buckets: dict[int, int], part: float) -> int | None:
     """Return the middle of the bucket below which this part of the turns lies."""
     left = part * sum(buckets.values())
+    # Buckets and not single turns: half a million of them would have to be read and sorted for each page.
     for bucket, turns in sorted(buckets.items()):
         left -= turns
         if left <= 0:

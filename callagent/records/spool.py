@@ -85,6 +85,7 @@ def read_frames(file: BinaryIO, offset: int, size: int) -> tuple[list[JsonObject
     damaged = 0
     file.seek(offset)
     at = offset
+    # By lines: a damaged entry ends at its line feed, so that the next one is found again.
     while at - offset < size and (line := file.readline(MAX_ENTRY)):
         entry = unframe(line)
         if at == 0 and entry is not None:
@@ -130,6 +131,7 @@ class Spool:
             line = b"\n" + line
         try:
             _write_all(self._file, line)
+            # Now it survives a loss of power, and the call goes on.
             os.fdatasync(self._file)
         except OSError:
             self._cut()
@@ -159,6 +161,7 @@ class Spool:
         self._expect_private()
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             process, _, rest = path.name.removesuffix(_SUFFIX).partition("-")
+            # A file that was claimed and not applied has the name of its claimer, and further parts after a dot.
             owner = f"{process}-{rest.partition('.')[0]}"
             if not process.isdigit() or owner_of(int(process)).replace(":", "-") == owner:
                 continue

@@ -116,6 +116,7 @@ class Store:
                 raise UserError(f"records.path '{path}' cannot be opened: {error}; name another file") from None
             log.error("store_not_opened", path=str(path), error=str(error))
         self._writes: queue.Queue[_Write | None] = queue.Queue(_MAX_QUEUED)
+        # One thread for all writes: SQLite has one writer at a time anyway, and writes keep their order.
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 

@@ -272,7 +272,7 @@ class RecordWriter:
         await self._begin(Entry(EntryKind.ENDED, record.id, record=record))
 
     def _begin(self, entry: Entry) -> asyncio.Task[None]:
-        # A task of its own: a caller that stops waiting does not take the entry back.
+        # A task of its own: a call that is cancelled while it waits does not take the entry back.
         return self._run(self._keep(entry))
 
     async def _keep(self, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""Who is let in: an account by its session or token, the user who started the server, an account that a proxy names."""
+"""Decide who is let in: an account by its session or token, the user who started the server, or whom a proxy names."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ class Access:
 
     def identify(self, request: web.Request) -> Identity | None:
         """Return who sent the request; None: nobody that we know."""
+        # A token is sent on purpose, while a browser sends its cookie unasked, also for a page of another site. So a
+        # request with a token needs no CSRF token.
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._bearer(request, token.strip())
@@ -80,12 +82,15 @@ class Access:
     def client_address(self, request: web.Request) -> str:
         """Return the address that attempts are counted by: the sender's, or the one that our proxies forward for."""
         address = request.remote or ""
+        # Read from the end: each proxy appends the address that it forwards for, so what stands before the first hop
+        # that is none of ours may be anybody's invention.
         hops = ",".join(request.headers.getall(_FORWARDED_FOR, [])).split(",")
         while self.is_proxy(address) and hops and (hop := hops.pop().strip()):
             address = hop
         return counted_address(address)
 
     def _bearer(self, request: web.Request, token: str) -> Identity | None:
+        # The token of a monitoring server is often readable to many: it opens nothing but the metrics.
         if self.metrics_token and request.path == METRICS_PATH and _same(token, self.metrics_token):
             return METRICS_READER
         if self.local is not None and self.local.knows(token):
@@ -122,6 +127,7 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
         if request.method not in _SAFE and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
             raise web.HTTPForbidden(text="the request does not come from the dashboard")
         request[IDENTITY] = identity
+        # From here on the connection is no stranger's, and does not count against its address.
         peer_is_known(request)
         return await handler(request)
 
@@ -159,6 +165,7 @@ def drops_secure_cookies(request: web.Request) -> bool:
 
 
 def _split(origin: str) -> SplitResult:
+    # An Origin may be `null` or anything that a program writes there.
     try:
         return urlsplit(origin)
     except ValueError:
@@ -166,12 +173,14 @@ def _split(origin: str) -> SplitResult:
 
 
 def _turn_away(request: web.Request) -> web.StreamResponse:
+    """Lead a browser that asks for a page to the login; raise 401 for a program, which cannot fill in a form."""
     if "text/html" in request.headers.get("Accept", "") and request.method == "GET":
         raise web.HTTPSeeOther(LOGIN_PATH)
     raise web.HTTPUnauthorized(text="log in, or send a token", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _same(given: str, expected: str) -> bool:
+    # It takes the same time wherever the two differ, so that the time tells nothing of the secret.
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
 
 

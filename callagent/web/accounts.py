@@ -1,4 +1,4 @@
-"""Accounts and their rights, sessions, bounds on guessing passwords, and the login of a server without accounts."""
+"""Accounts with their rights and sessions, bounds on guessing passwords, and the login of a server without accounts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Final
 SESSION_SECONDS: Final = 12 * 3600.0
 LINK_SECONDS: Final = 600.0
 """How long a login link can be used."""
+# Bounds on memory: the oldest link, session or address is forgotten for a new one.
 _MAX_LINKS: Final = 20
 _MAX_SESSIONS = 1000
 _MAX_ATTEMPTS = 10
@@ -87,6 +88,7 @@ def password_fits(password: str, hashed: str) -> bool:
     salt, _, digest = rest.partition("$")
     if kind != "scrypt":
         return False
+    # The same time for every wrong password, as in all comparisons of secrets here.
     return hmac.compare_digest(_scrypt(password, base64.b64decode(salt)), base64.b64decode(digest))
 
 
@@ -144,6 +146,7 @@ class Accounts:
 
     def begin_session(self, name: str, rights: frozenset[Right], now: float) -> tuple[str, Identity]:
         """Begin a session; return its cookie, of which only a hash is kept."""
+        # A new cookie for every login: one that somebody planted in the browser before is worth nothing.
         cookie = secrets.token_urlsafe(32)
         identity = Identity(name, rights, secrets.token_urlsafe(32))
         self._sessions[_key(cookie)] = (identity, now + SESSION_SECONDS)
@@ -169,6 +172,7 @@ class Accounts:
         account = self._accounts.get(name)
         if account is None:
             return None
+        # There is no session to keep a CSRF token in: it is derived from the name, by a secret of this process.
         return Identity(name, account.rights, hmac.new(self._secret, name.encode(), "sha256").hexdigest())
 
     def bearer(self, token: str) -> Identity | None:

@@ -155,6 +155,7 @@ class Api:
 
     async def forget(self, request: web.Request) -> web.Response:
         """Delete what is stored of a caller."""
+        # Both rights: the number is personal, and what is deleted is gone.
         require(request, Right.PERSONAL)
         identity = require(request, Right.CONTROL)
         if self._dashboard.forget is None:
@@ -237,6 +238,7 @@ class Api:
         path, folder = await self._reader.recording(_id(request)), self._dashboard.recordings
         if path is None or folder is None:
             raise web.HTTPNotFound(text="this call was not recorded")
+        # In a thread, because the folder may lie on a disk that stalls.
         resolved = await asyncio.to_thread(_file_below, path, folder)
         if resolved is None:
             raise web.HTTPNotFound(text="the recording is no more")
@@ -251,6 +253,7 @@ class Api:
 
 def _file_below(path: Path, folder: Path) -> Path | None:
     resolved = path.resolve()
+    # Links are followed first: one in the folder must not lead out of it.
     return resolved if resolved.is_relative_to(folder.resolve()) and resolved.is_file() else None
 
 
@@ -278,6 +281,7 @@ def _number(query: Mapping[str, str], name: str, default: int, least: int, most:
     text = query.get(name, "")
     if not text:
         return default
+    # `isdigit` alone is true for digits of all scripts; the length is looked at before `int` reads the text.
     if not (text.isascii() and text.isdigit() and len(text) < 9 and least <= int(text) <= most):
         raise web.HTTPBadRequest(text=f"{name} should be a number from {least} to {most}")
     return int(text)

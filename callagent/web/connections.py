@@ -94,7 +94,7 @@ class HttpConnection(asyncio.Protocol):
         self._request = None
         self._set_deadline(None)
 
-    # asyncio.Protocol
+    # Methods of asyncio.Protocol: each passes on to aiohttp's protocol what the transport tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -154,6 +154,7 @@ async def watch_requests(request: web.Request, handler: Handler) -> web.StreamRe
     connection = _connection_of(request)
     if connection is None:
         return await handler(request)
+    # aiohttp calls its middlewares once a header is complete; nothing else tells the connection.
     connection.begin(request)
     try:
         return await handler(request)
@@ -197,6 +198,7 @@ class HttpListener:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen on every address of `host` and return the first one. Raises `OSError`, also for a certificate."""
+        # A certificate that cannot be read is an error of the start, not of the first connection.
         if self._tls is not None:
             self._tls.server()
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -207,6 +209,7 @@ class HttpListener:
         except OSError:
             await self.close()
             raise
+        # Only now, so that no connection is accepted where one of the sockets could not be opened.
         for listener in self._sockets:
             self._start(self._accept(listener), "accept http")
         name = self._sockets[0].getsockname()
@@ -245,6 +248,7 @@ class HttpListener:
         """Give a connection to aiohttp, after its TLS handshake. A place is taken from the first octet on."""
         try:
             accepted.setblocking(False)
+            # Frames of a media stream are small and must not wait for one another (Nagle's algorithm).
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = None if self._tls is None else self._tls.server()
             async with asyncio.timeout(HANDSHAKE_SECONDS):

@@ -127,6 +127,7 @@ class ControlApi:
         try:
             call_id = await self._controls.dial(asked)
         except (CallagentError, ValueError, OSError) as error:
+            # 409 and not 400: the request is in order, but the settings or a limit do not allow the call.
             raise web.HTTPConflict(text=str(error)) from None
         log.info("call_placed_by_operator", call=call_id, operator=identity.name)
         return web.json_response({"id": call_id, "status": "calling"}, status=202)
@@ -143,6 +144,7 @@ class ControlApi:
         """Give a call to a target of the settings or to a number that they allow."""
         identity = require(request, Right.CONTROL)
         asked = await read_body(request, TakeOver)
+        # Exactly one of the two; the server checks the number against the targets' prefixes, as it does a project's.
         if bool(asked.target) == bool(asked.number):
             raise web.HTTPBadRequest(text="give either target or number: where the call is to go")
         call = self._call(request)
@@ -187,6 +189,7 @@ class ControlApi:
             self._listeners.add(ws)
             log.info("listening_in", call=call.record.id, operator=identity.name)
             async with asyncio.TaskGroup() as group:
+                # Nothing that a listener sends counts; reading tells when it leaves.
                 sending = group.create_task(self._send(ws, request, call.record.id, tap))
                 async for _ in ws:
                     pass
@@ -205,6 +208,7 @@ class ControlApi:
                 await asyncio.sleep(_POLL_SECONDS)
             await ws.close()
         except ConnectionError:
+            # The listener has gone, which `listen` notices as well.
             pass
 
     def _call(self, request: web.Request) -> Call:
@@ -244,6 +248,7 @@ class OutsideRoutes:
         data = _parsed(text) if request.content_type == "application/json" else text
         places: tuple[Mapping[str, JsonValue], ...] = (request.query, data if isinstance(data, Mapping) else {})
         identifier = next((str(place[key]) for place in places for key in _ID_KEYS if key in place), "")
+        # The same answer for an identifier that is wrong and for one that has expired: it tells a guesser nothing.
         if not self._outside.deliver(identifier, data, request.content_type):
             raise web.HTTPNotFound(text="no call waits for this event")
         return web.json_response({"status": "received"}, status=202)
@@ -346,6 +351,8 @@ def _store(folder: Path, sent: JsonObject, *, merge: bool) -> JsonObject:
     _check(data, _read(folder / "schema.json"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # In the same folder, as a file is replaced in one step only within a file system; on the disk before it gets
+        # the name, or a crash could leave an empty file of that name.
         with NamedTemporaryFile("w", dir=folder, prefix=".data-", encoding="utf-8", delete=False) as file:
             json.dump(data, file, ensure_ascii=False, indent=2)
             file.flush()

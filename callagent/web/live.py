@@ -61,6 +61,7 @@ class LiveCalls:
         return await self._watch(request, lambda: self.details(call_id, personal=personal))
 
     async def _watch(self, request: web.Request, look: Callable[[], object]) -> web.StreamResponse:
+        # Each watcher costs a look at all calls several times a second, on the loop that carries their audio.
         if self._watchers >= _MAX_WATCHERS:
             raise web.HTTPServiceUnavailable(text="too many watchers")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -80,6 +81,7 @@ class LiveCalls:
         while not self._stopping.is_set():
             found = look()
             text = json.dumps(found, ensure_ascii=False, default=str)
+            # Watchers get whole states and not changes: one that misses an event is right again with the next.
             if text != last:
                 await response.write(f"data: {text}\n\n".encode("utf-8", "replace"))
                 last, sent = text, monotonic()
@@ -88,6 +90,7 @@ class LiveCalls:
                 sent = monotonic()
             if found is None:
                 return
+            # A sleep that the end of the server interrupts.
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._stopping.wait()
@@ -134,6 +137,7 @@ def _shown(data: Mapping[str, object], personal: bool) -> object:
 
 def captions_of(call: Call) -> MutableJsonObject:
     """Return what callers may see of their own call: words and times, nothing of the project's inner state."""
+    # The caller's last turn and the answer to the one before, which may still be spoken.
     turns = [
         {
             "number": turn.number,

@@ -19,6 +19,7 @@ log = get_logger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
 PAGES: Final = ("/", "/live", "/live/{id}", "/calls", "/calls/{id}", "/project", "/phone")
+# Files of this server only: what somebody manages to inject into a page is not run, and can send nothing anywhere.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -31,7 +32,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _MAX_HASHES = 2
-"""Passwords that are hashed at a time: each takes 16 MB and a core."""
+"""Passwords that are hashed at the same time: each takes 16 MB and a core, which the calls need."""
 _MAX_CREDENTIALS = 1000
 """Characters of a login."""
 
@@ -62,16 +63,20 @@ class Pages:
         app.on_response_prepare.append(protect)
 
     async def page(self, _: web.Request) -> web.FileResponse:
+        """Send the one page that all of the dashboard's addresses have; its scripts show what the address says."""
         return web.FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def login_page(self, _: web.Request) -> web.FileResponse:
+        """Send the form for name and password, or on a server without accounts the page that follows login links."""
         page = "login.html" if self._access.local is None else "link.html"
         return web.FileResponse(STATIC / page, headers={"Cache-Control": "no-cache"})
 
     async def log_in(self, request: web.Request) -> web.Response:
+        """Log in by name and password. Raises 401, and 429 after too many failures."""
         self._expect_that_cookies_are_kept(request)
         name, password = await _texts(request, "name", "password")
         address, began = self._access.client_address(request), monotonic()
+        # Counted before the password is looked at: of many attempts at the same time none is for free.
         if not self._accounts.attempt(address, began):
             raise web.HTTPTooManyRequests(text="too many failed logins; wait five minutes")
         async with self._hashing:
@@ -102,6 +107,7 @@ class Pages:
         return web.json_response({"link": local.make_link(monotonic())})
 
     def _expect_that_cookies_are_kept(self, request: web.Request) -> None:
+        """Raise 403 where the browser would drop the cookie: the login would seem to work, and have no effect."""
         if self._access.secure and drops_secure_cookies(request):
             raise web.HTTPForbidden(
                 text=f"log in over HTTPS, at {self._access.public_url}, or on the server's own machine"
@@ -110,6 +116,7 @@ class Pages:
     def _begin_session(self, cookie: str, name: str) -> web.Response:
         log.info("logged_in", account=name)
         response = web.json_response({"name": name})
+        # No script reads the cookie (HttpOnly), and no page of another site has the browser send it (SameSite).
         response.set_cookie(
             *(SESSION_COOKIE, cookie),
             max_age=int(SESSION_SECONDS),
@@ -120,6 +127,7 @@ class Pages:
         return response
 
     async def log_out(self, request: web.Request) -> web.Response:
+        """End the session."""
         self._accounts.log_out(request.cookies.get(SESSION_COOKIE, ""))
         response = web.json_response({})
         response.del_cookie(SESSION_COOKIE)
@@ -137,4 +145,5 @@ async def _texts(request: web.Request, *names: str) -> list[str]:
         texts = []
     if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _MAX_CREDENTIALS:
         raise web.HTTPBadRequest(text=f"{' and '.join(names)} should be given as text")
+    # A lone surrogate, which JSON may hold, cannot be hashed.
     return [text.encode("utf-8", "replace").decode() for text in texts]

@@ -33,4 +33,4 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pyt
     assert main(["init", str(tmp_path)]) == 1
     assert "is not empty" in capsys.readouterr().err
     assert main(["init", str(tmp_path / "my-tree"), "--kind", "adk"]) == 1
-    assert "no name of a Python package" in capsys.readouterr().err
+    assert "cannot be the name of a Python package" in capsys.readouterr().err
