@@ -56,7 +56,11 @@ class FlowAgent:
         if decision.utterance is None and not decision.ends_call:
             for text in self._opening():
                 self._say(text, emit)
+            # The start function said nothing, so the greeting was said in its place. An empty utterance gives the
+            # caller the floor; None would ask the model.
             decision = replace(decision, utterance="", content="")
+        # A function that opens with `listen` waits for digits or words of its own; the caller has not been asked
+        # anything.
         self._start_listens = decision.listen is not None
         await Turn(self._functions, self._model, emit).carry_out(replace(decision, end_turn=True))
         send_messages(conversation)
@@ -96,6 +100,7 @@ class FlowAgent:
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
             # Nothing was heard: the caller went on with the same turn and interrupted nothing.
+            # Counts towards the limit of barge-ins, after which the agent cannot be interrupted.
             self._conversation.interruptions += bool(text)
             self._conversation.history.correct(text)
 
@@ -122,6 +127,7 @@ class FlowAgent:
             return
         self._closed = True
         conversation = self._conversation
+        # From here on nobody can send events to the call: their identifiers are forgotten.
         conversation.settings.outside.call_over(conversation.info.call_id)
         await self._deliver()
         await self._functions.runner.close()
@@ -129,12 +135,14 @@ class FlowAgent:
     async def _end_function(self, attempt: int) -> bool:
         conversation, runner = self._conversation, self._functions.runner
         await self._functions.settle()
+        # The end function reads as `conv.state.handoff` where the call went.
         if conversation.handoff:
             await runner.set_state({"handoff": conversation.handoff})
         function = conversation.project.end_function
         if function is None:
             return True
         answer = await runner.run(function, {}, timeout=conversation.settings.end_timeout, attempt=attempt)
+        # Of its effects only messages still have a use: there is no caller to talk to.
         conversation.queue_messages(answer.effects)
         return answer.error is None
 
@@ -188,15 +196,18 @@ class FlowAgent:
         conversation = self._conversation
         if isinstance(turn, HandoffFailed):
             conversation.handoff = None
+            # The model is told, so that its next words fit: it is the one that has promised the transfer.
             conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
         if turn.reopens:
             conversation.history.reopen(lambda function: is_hidden_when_reopened(conversation, function))
+        # The history, the model and the log see a placeholder; only functions are given the digits.
         digits = conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
         corrections = conversation.project.voice.corrections
         transcript = correct(corrections, turn.text) if corrections else turn.text
         text = transcript if turn.text else digits
         silent = not text
+        # A silent turn that a `listen` of the start function asked for is no silence of the caller.
         counts = turn.counts_as_silence and not self._start_listens
         self._start_listens = False
         conversation.silences = (conversation.silences + counts) if silent else 0
@@ -216,6 +227,7 @@ class FlowAgent:
         conversation = self._conversation
         project = conversation.project
         greeting = project.voice.greeting
+        # Where the project has `chat/`, a webchat begins with the greeting of that.
         if conversation.channel == "webchat" and project.chat is not None:
             greeting = project.chat
         disclaimer = project.experimental.disclaimer(conversation.channel_type, greeting.disclaimer)

@@ -163,6 +163,7 @@ class History:
     def correct(self, heard: str) -> None:
         """Shorten the agent's last words to the heard text, after an interruption."""
         # Compared by the number of words, because the heard text may have other spaces.
+        # Only the words of the last turn: what stands before it was heard when it was said.
         start = self._last_turn()
         left = len(heard.split())
         kept: list[Entry] = []
@@ -173,6 +174,7 @@ class History:
             spoken = entry.text.split()
             if left >= len(spoken):
                 kept.append(entry)
+            # The mark shows the model that the caller did not hear the rest, so that it may say it again.
             elif left > 0:
                 kept.append(AgentSaid(" ".join(spoken[:left]) + CUT_MARK, entry.utterance))
             left -= min(left, len(spoken))
@@ -188,6 +190,7 @@ class History:
             return
         called = [call.name for each in self.entries[start:] if isinstance(each, ToolsCalled) for call in each.calls]
         if all(is_hidden(name) for name in called):
+            # Tool calls go with their answers: a provider refuses one without the other.
             del self.entries[start:]
 
     def plain(self) -> list[dict[str, str]]:
@@ -198,6 +201,7 @@ class History:
             if isinstance(entry, UserSaid):
                 found.append({"role": "user", "text": entry.text})
                 utterance = None
+            # Sentences of one streamed answer are one entry: project code reads whole answers.
             elif isinstance(entry, AgentSaid) and entry.utterance == utterance:
                 found[-1]["text"] += f" {entry.text}"
             elif isinstance(entry, AgentSaid):
@@ -233,6 +237,7 @@ class History:
                     for call in calls:
                         content = resolve(answers.get(call.id, NOT_EXECUTED))
                         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+                # Written below its call already, wherever in the history it came.
                 case ToolAnswered():
                     pass
         return messages
@@ -325,7 +330,7 @@ class Conversation:
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """Of the peer's hang-up."""
     events: list[Action] = field(default_factory=list)
-    """Actions not yet emitted; a function that outlives an interrupted turn leaves its own here."""
+    """Actions not yet emitted: a function that outlives an interrupted turn leaves its own here for the next turn."""
     outbox: Outbox = field(default_factory=Outbox)
     external_events: list[JsonObject] = field(default_factory=list)
     """Events that other programs sent to this call, oldest first."""
@@ -345,6 +350,7 @@ class Conversation:
         cls, info: CallInfo, project: Project, settings: FlowSettings, metric_writer: MetricWriter
     ) -> Conversation:
         variants = project.variants
+        # An unknown variant is refused when the project is loaded; here the default stands in for it.
         variant = settings.variant if settings.variant in variants.attributes else variants.default
         language = settings.language or project.languages.default
         return cls(
@@ -371,6 +377,7 @@ class Conversation:
     def channel_type(self) -> str:
         if self.info.wire == "text" and self.channel == "voice":
             return TEXT_CHANNEL
+        # A channel that is not listed gets a type of the same form, so that overrides for it can be written.
         return CHANNELS.get(self.channel, f"{self.channel}.polyai")
 
     @property
@@ -417,9 +424,11 @@ class Conversation:
 
     async def write_metric(self, name: str, value: JsonValue, *, write_once: bool = False) -> bool:
         """Keep a metric and make it durable. Return False for a `write_once` metric that was written before."""
+        # Also after a restart of the worker: the metrics of the call are counted here.
         if write_once and any(metric["name"] == name for metric in self.metrics):
             return False
         self.metrics.append({"name": name, "value": value})
+        # It is durable when this returns, which `conv.write_metric` promises: the function waits for it.
         self.events.append(MetricWritten(name, value))
         await self.metric_writer(name, value)
         return True
@@ -429,11 +438,13 @@ class Conversation:
         return self.settings.outside.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
 
     def _take_event(self, event: JsonObject) -> None:
+        # The events cross to the worker with each function, so their number is bounded.
         if len(self.external_events) >= MAX_PER_CALL:
             log.warning("external_event_dropped", reason=f"more than {MAX_PER_CALL} in one call")
             return
         self.external_events.append(dict(event))
         if event["send_to_llm"]:
+            # The model is shown it as a note, cut to a bounded length: another program decides how long it is.
             text = json.dumps(event["data"], ensure_ascii=False, default=str)
             self.history.note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
@@ -446,11 +457,13 @@ class Conversation:
 
     def queue_message(self, entry: JsonObject) -> str:
         """Queue a message until the turn is over; return why it is refused, or an empty text."""
+        # WhatsApp messages are queued with the text messages and differ by a flag.
         kind = "email" if entry.get("kind") == "email" else "whatsapp" if entry.get("whatsapp") else "sms"
         refused = self.outbox.admit(kind, str(entry.get("to" if kind == "email" else "to_number") or ""))
         if refused is None:
             self.queued.append(entry)
             return ""
+        # One action for each reason: a function in a loop must not flood the record.
         if refused not in self.events:
             self.events.append(refused)
         return f"Error: {refused.detail}."

@@ -83,6 +83,7 @@ def decide(answer: JsonObject) -> Decision:
         return _from_dict(value, effects)
     if kind == "str":
         return _from_dict({"content": str(value)}, effects)
+    # A function that returns nothing has decided by what it queued, or leaves it to the model.
     if kind == "none" or value is None:
         return _from_dict({}, effects)
     # Variant and language were set by calls of their own, so they stand; where the call goes is not certain any more.
@@ -103,9 +104,11 @@ def _from_dict(value: JsonObject, effects: JsonObject) -> Decision:
         language=_name(effects.get("language")),
         voice=object_at(effects, "voice") or None,
         transition=_transition(value.get("transition")) or _queued_transition(effects),
+        # A result of megabytes would cost a whole context window, and the call its answer.
         content=str(value.get("content") or "")[:MAX_CONTENT],
         utterance=utterance,
         channel="dtmf" if str(value.get("utterance_channel") or "").upper() == "DTMF" else "speech",
+        # Only the literal False goes on: a project that leaves it out has said all that it wanted.
         end_turn=value.get("end_turn") is not False,
         handoff=handoff,
         hangup=bool(value.get("hangup")),
@@ -204,6 +207,7 @@ def move(project: Project, here: Position, transition: Transition) -> Move:
         return Move(here, False)
     if here.flow is None:
         return Move(here, False, "exit_flow was called outside of a flow.")
+    # Outside of flows again: topics and rules of the whole project apply.
     return Move(Position(), True)
 
 
@@ -211,6 +215,7 @@ def _enter_flow(project: Project, here: Position, transition: Transition) -> Mov
     flow = project.flows.get(transition.goto_flow or "")
     if flow is None:
         return Move(here, False, f"There is no flow '{transition.goto_flow}'.")
+    # A transition may name flow and step together; with the flow alone it enters at the start.
     step = transition.goto_step or flow.start_step
     if not flow.has_step(step):
         return Move(here, False, f"There is no step '{step}' in flow '{flow.name}'.")

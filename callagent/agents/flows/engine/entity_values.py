@@ -53,6 +53,7 @@ def validate(entity: Entity, value: JsonValue, today: date) -> EntityResult:
     text = _as_text(value)
     if not text:
         return EntityResult(entity.name, False, "", entity.type, "The value is empty.")
+    # Free text, names and addresses take any text: whether it is right, only a function can find out.
     check: _Check = _CHECKS.get(entity.type, _any_text)
     try:
         native = check(text, entity.config, today)
@@ -64,6 +65,7 @@ def validate(entity: Entity, value: JsonValue, today: date) -> EntityResult:
 def _as_text(value: JsonValue) -> str:
     if value is None:
         return ""
+    # Models write 4 as 4.0, and digits as numbers.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
@@ -77,6 +79,7 @@ def spoken_digits(text: str) -> str | None:
         if word in _REPEATS:
             times = _REPEATS[word]
             continue
+        # "ten" and more are no digits.
         if not word.isdigit() and _ONES.get(word, 10) > 9:
             return None
         digits += (word if word.isdigit() else str(_ONES[word])) * times
@@ -103,6 +106,7 @@ def spoken_number(text: str) -> int | None:
 
 
 def _numeric(text: str, config: JsonObject, today: date) -> int | float:
+    # A comma between groups of three digits is a separator, any other is not.
     plain = re.sub(r"(?<=\d),(?=\d{3})", "", text).strip("$€£ ")
     number: int | float
     if re.fullmatch(r"[+-]?\d+", plain):
@@ -110,6 +114,7 @@ def _numeric(text: str, config: JsonObject, today: date) -> int | float:
     elif re.fullmatch(r"[+-]?\d*\.\d+", plain):
         number = float(plain)
     else:
+        # Three words and more are tried as digits first: as a number "five five two" would be added up.
         digits = spoken_digits(text) if len(text.split()) > 2 else None
         spoken = int(digits) if digits else spoken_number(text)
         if spoken is None:
@@ -134,6 +139,7 @@ def _expression(text: str) -> Pattern:
 def _alphanumeric(text: str, config: JsonObject, today: date) -> str:
     kind = str(config.get("validation_type") or "").lower()
     expression = _expression(text_at(config, "regular_expression") or _POSTAL.get(kind) or r".+")
+    # As it is written, without separators, in capitals, and as spoken digits: the first that matches is saved.
     candidates = [text, re.sub(r"[\s.-]+", "", text), re.sub(r"[\s.-]+", "", text).upper(), spoken_digits(text) or ""]
     for candidate in candidates:
         if candidate and expression.fullmatch(candidate):
@@ -200,6 +206,7 @@ def _named_day(text: str, today: date) -> date | None:
     if year is not None:
         return _calendar_day(year, month, day)
     found = _calendar_day(today.year, month, day)
+    # Callers leave out the year of a day to come. In December, "5 January" is in the next year.
     return found if found >= today else _calendar_day(today.year + 1, month, day)
 
 
@@ -208,16 +215,19 @@ def _phone(text: str, config: JsonObject, today: date) -> str:
     digits = digits if len(digits) >= 7 else (spoken_digits(text) or digits)
     if text.startswith("+") or digits.startswith("00"):
         digits = digits.removeprefix("00")
+        # E.164: at most 15 digits with the country code.
         if 8 <= len(digits) <= 15:
             return f"+{digits}"
     countries = [str(code).upper() for code in list_at(config, "country_codes")]
     if not 7 <= len(digits) <= 15:
         raise ValueError(f"'{text}' is not a complete phone number.")
+    # North American numbers have ten digits: seven are a local number, whose area nobody knows.
     if countries and set(countries) <= {"US", "CA"} and len(digits.removeprefix("1")) != 10:
         raise ValueError("The number should have ten digits, starting with the area code.")
     prefix = _COUNTRIES.get(countries[0]) if len(countries) == 1 or (countries and prefix_shared(countries)) else None
     if prefix is None:
         return digits
+    # The trunk prefix 0 is dropped before a country code is put in front.
     national = digits[len(prefix) :] if digits.startswith(prefix) and len(digits) > 10 else digits.lstrip("0")
     return f"+{prefix}{national}"
 
@@ -253,6 +263,7 @@ def _minutes(text: str) -> int | None:
 
 def _clock_minutes(hour: int, minute: int, half: str | None) -> int | None:
     half = (half or "").replace(" ", "")
+    # 12 am is midnight and 12 pm is noon.
     if half in ("am", "pm") and 1 <= hour <= 12:
         hour = hour % 12 + (12 if half == "pm" else 0)
     return hour * 60 + minute if 0 <= hour < 24 and 0 <= minute < 60 else None

@@ -196,6 +196,7 @@ class FunctionRunner:
 
     def _timeout(self, function: ProjectFunction) -> float:
         settings = self._conversation.settings
+        # While such a function runs the caller hears something, or a server elsewhere is waited for.
         slow = function.latency or function.kind == REMOTE
         return settings.slow_function_timeout if slow else settings.function_timeout
 
@@ -213,6 +214,7 @@ class FunctionRunner:
                 return read_secret(conversation.settings.secrets_dir, str(message.get("name")))
             case "prompt_llm":
                 return self._prompt_llm(message)
+            # Beyond the bound entries are dropped: a function in a loop must not fill the record.
             case "log" | "output" if len(logs) < _MAX_LOGS:
                 logs.append({key: value for key, value in message.items() if key not in ("type", "ask")})
         return None
@@ -226,6 +228,7 @@ class FunctionRunner:
         settings = self._conversation.settings
         wants_json = bool(message.get("return_json"))
         messages: list[Message] = []
+        # References in the history are left as they are: the prompt is the function's own text.
         if message.get("show_history"):
             messages += self._conversation.history.messages(str, "")
         messages.append({"role": "user", "content": str(message.get("prompt") or "")})
@@ -423,6 +426,8 @@ class FunctionCalls:
         self.apply(self._with_survey(decision, answer.effects))
         if call_id is not None:
             conversation.history.answered(call_id, decision.content)
+        # Nobody called the function, such as a function step, so there is no tool call to answer: its result becomes
+        # a note.
         elif decision.content:
             conversation.history.note(decision.content)
         return decision
@@ -440,8 +445,10 @@ class FunctionCalls:
     def apply(self, decision: Decision) -> None:
         """Apply variant, language, voice and position; words, handoff and hang-up are left to the turn."""
         conversation = self.conversation
+        # An unknown variant would leave every attribute empty, so it is ignored.
         if decision.variant in conversation.project.variants.attributes:
             conversation.variant = decision.variant
+        # The call is told of a change only: recogniser and voice change with it.
         if decision.language and decision.language != conversation.language:
             conversation.language = decision.language
             conversation.events.append(SetLanguage(decision.language))
@@ -450,6 +457,7 @@ class FunctionCalls:
             provider, name = (str(decision.voice.get(key) or "") for key in ("provider", "provider_voice_id"))
             conversation.events.append(SetVoice(provider, name))
         self.follow(decision.transition)
+        # A handoff or hang-up survives an interruption: the next turn carries it out.
         conversation.unfinished = decision if decision.ends_call else None
 
     def follow(self, transition: Transition) -> None:
@@ -471,7 +479,9 @@ class FunctionCalls:
         reason = request.reason or destination
         scope = scope_of(conversation)
         headers = {**(dict(target.headers) if target else {}), **request.headers}
+        # A header whose variable has no value is left out: its receiver would read the variable's name.
         resolved = {name: resolve_header(value, scope) for name, value in headers.items()}
+        # Noted before the metrics are awaited: the record and the end function have it even if the call ends now.
         conversation.handoff = {"destination": destination, "reason": reason}
         shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
         if shared is not None:
@@ -488,6 +498,7 @@ class FunctionCalls:
 
     def _with_survey(self, decision: Decision, effects: JsonObject) -> Decision:
         """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""
+        # Another transition wins: the function has decided where the call goes.
         if not effects.get("goto_csat_flow") or decision.transition:
             return decision
         flows = self.conversation.project.flows.values()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from callagent.agents.actions import DigitSettings, ListenSettings
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.format import Biasing, ProjectFunction, Step, positive, seconds
-from callagent.json_values import JsonObject
+from callagent.json_values import JsonObject, list_at, object_at
 
 _EXPECTED = {
     "numeric": "5 5 5 0 1 4 2",
@@ -37,7 +37,7 @@ def listen_settings(conversation: Conversation, listen: JsonObject | None = None
     """Return how the next turn is taken. `listen`, from a function, holds for this turn and wins over the step."""
     settings, step = conversation.position_settings, conversation.step
     given = listen or {}
-    asr, dtmf = _section(given, "asr"), _section(given, "dtmf")
+    asr, dtmf = object_at(given, "asr"), object_at(given, "dtmf")
     digits = _digits(conversation, step)
     if dtmf:
         digits = _listen_digits(dtmf, digits)
@@ -45,6 +45,8 @@ def listen_settings(conversation: Conversation, listen: JsonObject | None = None
     return ListenSettings(
         no_input_timeout=positive(asr.get("timeout")) or settings.no_input_timeout,
         barge_in=_listen_barge_in(given),
+        # `channel` of a function's `listen` turns the other way of answering off: SPEECH takes no keys, DTMF no
+        # words.
         digits=None if channel == "SPEECH" else digits or (DigitSettings() if channel == "DTMF" else None),
         speech=channel != "DTMF" and not settings.speech_disabled,
         endpointing=_endpointing(conversation, step),
@@ -60,9 +62,11 @@ def listen_settings(conversation: Conversation, listen: JsonObject | None = None
 def interruptible(conversation: Conversation) -> bool:
     """Return whether the caller may interrupt the words said now: the step decides, else the flow, else the project."""
     asr, limits = conversation.project.voice.asr, conversation.project.experimental.barge_in
+    # `voice/` replaces the experimental setting of the same meaning, and 0 means no limit in both.
     maximum = asr.max_interruptions or limits.max_per_call
     if limits.disabled or (maximum and conversation.interruptions >= maximum):
         return False
+    # The words before the caller's first turn have switches of their own, which decide alone.
     if conversation.turns == 0:
         return asr.barge_in_on_first_turn or limits.on_first_turn
     step = conversation.step
@@ -70,12 +74,8 @@ def interruptible(conversation: Conversation) -> bool:
     return next((wish for wish in candidates if wish is not None), True)
 
 
-def _section(value: JsonObject, key: str) -> JsonObject:
-    section = value.get(key)
-    return section if isinstance(section, dict) else {}
-
-
 def _digits(conversation: Conversation, step: Step | None) -> DigitSettings | None:
+    # A step without `dtmf_config` takes keys as the project does (`dtmf.global`), where that is enabled.
     config = (step.dtmf if step is not None else None) or conversation.project.experimental.digits
     if config is None:
         return None
@@ -92,6 +92,7 @@ def _digits(conversation: Conversation, step: Step | None) -> DigitSettings | No
 def _listen_digits(dtmf: JsonObject, base: DigitSettings | None) -> DigitSettings:
     base = base or DigitSettings()
     return DigitSettings(
+        # A function names only what it changes; everything else stays as the step or the project has it.
         max_digits=max(0, int(positive(dtmf.get("num_digits")) or base.max_digits)),
         end_key=str(dtmf.get("finish_on_key") or base.end_key),
         first_digit_timeout=positive(dtmf.get("first_digit_timeout")) or base.first_digit_timeout,
@@ -102,13 +103,14 @@ def _listen_digits(dtmf: JsonObject, base: DigitSettings | None) -> DigitSetting
 
 
 def _listen_barge_in(given: JsonObject) -> bool | None:
-    enabled = _section(given, "barge_in").get("is_enabled")
+    enabled = object_at(given, "barge_in").get("is_enabled")
     return enabled if isinstance(enabled, bool) else None
 
 
 def _endpointing(conversation: Conversation, step: Step | None) -> float | None:
     if step is not None and step.speech_end is not None:
         return step.speech_end
+    # The experimental value may be in milliseconds, which seconds() sees from its size.
     return seconds(conversation.position_settings.speech_end) or conversation.project.voice.asr.speech_end
 
 
@@ -118,6 +120,7 @@ def _biasing(conversation: Conversation, step: Step | None) -> Biasing:
     if step.biasing is not None:
         return step.biasing
     entities = conversation.project.entities
+    # A default step says nothing of recognition. The entities that it collects tell what kind of answer will come.
     kinds = (_ENTITY_KINDS.get(entities[name].type) for name in step.entities if name in entities)
     return Biasing(tuple(kind for kind in kinds if kind))
 
@@ -127,9 +130,9 @@ def _expected(conversation: Conversation, step: Step | None) -> str:
 
 
 def _keywords(conversation: Conversation, step: Step | None, asr: JsonObject) -> tuple[str, ...]:
-    own = asr.get("keywords")
-    given = tuple(str(word) for word in own) if isinstance(own, list) else ()
+    given = tuple(str(word) for word in list_at(asr, "keywords"))
     step_words = _biasing(conversation, step).keywords
+    # The nearest wish comes first, because recognisers take a bounded number of keywords and drop the rest.
     return tuple(dict.fromkeys((*given, *conversation.keywords, *step_words, *conversation.project.voice.keyphrases)))
 
 
@@ -141,6 +144,7 @@ def seconds_before_function(conversation: Conversation, function: ProjectFunctio
     """Return the seconds between the model's tool call and the function's start; 0 for text conversations."""
     if not conversation.position_settings.waits_before_functions:
         return 0.0
+    # Who writes has finished when the message arrives: to wait would only make the answer late.
     if conversation.channel not in _SPOKEN_CHANNELS or conversation.info.wire == "text":
         return 0.0
     waits, flow = conversation.project.experimental.function_waits, conversation.position.flow

@@ -51,6 +51,7 @@ class FileMemory:
 
     async def write(self, owner: str, memory: JsonObject) -> None:
         text = json.dumps(memory, default=str)
+        # The old memory stays: a part of the new one would be worth less.
         if len(text) > MAX_BYTES:
             log.error("memory_not_kept", reason=f"{len(text)} bytes are too many")
             return
@@ -64,6 +65,7 @@ class FileMemory:
             found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
+        # A damaged file counts as none. The call must not fail because of what an earlier one has left.
         except (OSError, ValueError) as error:
             log.error("memory_unreadable", file=path.name, error=str(error))
             return {}
@@ -141,6 +143,7 @@ class CallerMemory:
         if not self.repeat_caller.enabled:
             return None
         kind, _, name = self.repeat_caller.identifier_source.partition(":")
+        # The state is asked for at the end of the call only: at its start it is empty.
         places: dict[str, Mapping[str, object]] = {
             "sip_headers": info.headers,
             "integration_attributes": attributes,
@@ -149,4 +152,5 @@ class CallerMemory:
         value = places[kind].get(name) if kind in places else info.caller
         if not value or str(value) in self.repeat_caller.excluded:
             return None
+        # The project is part of the owner: the same caller has a memory with each of them.
         return f"{self.project}\n{value}"

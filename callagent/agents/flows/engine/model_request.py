@@ -36,6 +36,7 @@ class ModelRequest:
 
 def build_request(conversation: Conversation, topics: list[Topic]) -> ModelRequest:
     """Build the request for the conversation as it stands; `topics` are those that the model is given."""
+    # One Prompt for both: tools and messages hold many of the same texts, and each of them is resolved once.
     prompt = Prompt(conversation)
     toolset = build_tools(
         conversation.project,
@@ -87,6 +88,7 @@ async def stream_sentences(model: LanguageModel, answer: Answer, request: ModelR
         async for delta in deltas:
             for sentence in answer.feed(delta, loop.time()):
                 yield sentence
+            # What the model says after a filtered phrase is never spoken, so it is not waited for.
             if answer.hit is not None:
                 return
     for sentence in answer.finish():
@@ -115,6 +117,7 @@ class Answer:
 
     def feed(self, delta: Delta, now: float) -> list[str]:
         """Add a piece of the answer and return the sentences that may be spoken now."""
+        # An answer that begins with a tool call has begun, too: the time to the first token counts both.
         if self._first_token is None and (delta.text or delta.tool_call):
             self._first_token = now
         if delta.usage is not None:
@@ -184,12 +187,14 @@ class StreamFilter:
         start = len(text) - len(sentence)
         best: tuple[int, FilterHit] | None = None
         for rule in self._filters:
+            # Each sentence is searched together with the end of those before it: a phrase may go across sentences.
             for pattern in rule.patterns:
                 match = pattern.search(text, max(0, start - _LOOK_BACK))
                 # A match that ends before this sentence was judged with the sentence before.
                 if match is None or match.end() <= start:
                     continue
                 cut = match.end() if rule.say_phrase else match.start()
+                # Only the part of this sentence is left to say: what came before is spoken already.
                 hit = FilterHit(rule, text[start : max(start, cut)].strip())
                 if best is None or match.start() < best[0]:
                     best = (match.start(), hit)
@@ -261,16 +266,19 @@ class OutputChecks:
             return Violation("tool_call_integrity", "")
         if "ai_identity" in self._guardrails and _HUMAN.search(sentence):
             return Violation("ai_identity", ASSISTANT)
+        # Lists of words find plain cases only. What takes judgement is left to the rules in the prompt.
         for name, level in (self._safety.levels if self._safety else {}).items():
             always, more = _COMPILED[name]
             if always.search(sentence) or (level != "lenient" and more.search(sentence)):
                 return Violation(f"safety.{name}", REFUSAL)
+        # Checked last, because it is the most expensive: each run of words is looked up.
         if "jailbreak_defence" in self._guardrails and self._leaks(sentence):
             return Violation("jailbreak_defence", REFUSAL)
         return None
 
     def _leaks(self, sentence: str) -> bool:
         said = _runs_of(sentence)
+        # A sentence shorter than LEAK_WORDS has no runs, and cannot leak.
         return bool(said) and not _runs_in(self._instructions).isdisjoint(said)
 
 

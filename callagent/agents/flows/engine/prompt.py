@@ -79,6 +79,8 @@ def resolve(text: str, scope: Scope) -> Resolved:
         text = keep_conditional(text, scope)
     # Most texts hold none: looking is cheaper than substituting nothing, thirty times a request.
     if "$" in text or "{{" in text:
+        # A second time, because a value may hold references. Not until nothing changes: a value that names itself
+        # would never end.
         once = _substitute(text, scope)
         text = once if once == text else _substitute(once, scope)
     if "{{" not in text:
@@ -87,6 +89,7 @@ def resolve(text: str, scope: Scope) -> Resolved:
 
     def name(match: re.Match[str]) -> str:
         prefix = _SPELLINGS.get(match.group(1), match.group(1))
+        # An unknown prefix stays as it is written; `callagent check` has reported it.
         if prefix not in TOOL_PREFIXES:
             return match.group(0)
         reference = ToolReference(prefix, match.group(2).strip())
@@ -108,6 +111,7 @@ def resolve_header(text: str, scope: Scope) -> str | None:
     named = [(_SPELLINGS.get(prefix, prefix), name) for prefix, name, _ in find_references(text)]
     variables = _VARIABLE.findall(text) + [name for prefix, name in named if prefix == "vrbl"]
     attributes = _VARIANT.findall(text) + [name for prefix, name in named if prefix == "attr"]
+    # Only these differ from call to call; whether a translation exists, `callagent check` tells.
     values = [scope.state.get(name) for name in variables]
     values += [scope.variants.value(scope.variant, name) for name in attributes]
     if any(value is None or value == "" for value in values):
@@ -126,6 +130,7 @@ def find_references(text: str) -> list[tuple[str, str, int]]:
 def keep_conditional(text: str, scope: Scope) -> str:
     """Keep the `<channel:…>` and `<language:…>` parts that apply. Tags nest; one left open ends with the text."""
     parts: list[str] = []
+    # One entry for each open tag: whether it applies. Text is kept where all of them do.
     open_tags: list[bool] = []
     position = 0
     for match in _TAG.finditer(text):
@@ -134,6 +139,7 @@ def keep_conditional(text: str, scope: Scope) -> str:
         position = match.end()
         if match.group(1):
             open_tags.append(_applies(match.group(1), match.group(2), scope))
+        # A closing tag without an opening one is dropped, as any other tag.
         elif open_tags:
             open_tags.pop()
     if all(open_tags):
@@ -145,6 +151,7 @@ def _applies(kind: str, argument: str, scope: Scope) -> bool:
     wanted = [each.strip().lower() for each in argument.split("|")]
     if kind == "channel":
         return scope.channel in wanted
+    # `<language:en>` covers all regions of English.
     return any(same_language(each, scope.language) for each in wanted)
 
 
@@ -203,6 +210,7 @@ class Prompt:
 
     def messages(self, topics: list[Topic]) -> list[Message]:
         """Return all messages for the model: the system message, the history, and in a flow the step's prompt last."""
+        # The step comes after the history: models follow best what they have read last.
         history = self._conversation.history.messages(self.text, self._texts.silence)
         messages: list[Message] = [{"role": "system", "content": self._system(topics)}, *history]
         step = self._conversation.step
@@ -215,11 +223,14 @@ class Prompt:
         step = self._conversation.step
         in_flow = self._conversation.position.flow is not None
         found: dict[ToolReference, None] = {}
+        # A default step has implicit tools in place of named ones; `callagent check` refuses functions in it.
         if step is not None and not step.is_default:
             found.update(dict.fromkeys(self.resolve(step.prompt).tools))
         for text in (self._project.rules, *(each.action for each in self._project.guardrails)):
             found.update(dict.fromkeys(self.resolve(text).tools))
         if not in_flow or self._conversation.position_settings.offers_topic_functions:
+            # Inside flows a topic informs only, unless the project wants its functions there too: they could lead
+            # away from the step.
             for topic in topics:
                 found.update(dict.fromkeys(self.resolve(topic.actions).tools))
         # A result such as "Call {{fn:handoff}} with reason=…" is an instruction for what comes next.
@@ -255,6 +266,8 @@ class Prompt:
     def _language(self) -> str:
         language = self._conversation.language
         parts = []
+        # Instructions are usually written in English, and a model answers in their language unless it is told
+        # otherwise.
         if not language.lower().startswith("en"):
             parts.append(self._texts.non_english_system.replace("{language_name}", _language_name(language)))
         if self._project.languages.additional:
@@ -266,6 +279,8 @@ class Prompt:
         texts, language = self._texts, self._conversation.language
         entries = "\n\n".join(_topic_entry(topic, self.text) for topic in topics)
         precursor = texts.context_information_precursor
+        # The topics are usually written in English: the model is told to translate, where the project has a text for
+        # that.
         if not language.lower().startswith("en") and texts.non_english_rag:
             precursor += "\n" + texts.non_english_rag.replace("{language_name}", _language_name(language))
         return f"{precursor}\n\n{texts.context_information.replace('{topics_prompt}', entries)}"
@@ -273,11 +288,13 @@ class Prompt:
     def _step(self, step: Step) -> str:
         parts = [self._texts.step_header, step.prompt, self._texts.step_footer]
         if step.is_default:
+            # Between the prompt and the footer, so that the footer still has the last word.
             parts.insert(2, self._collecting(step))
         return "\n\n".join(self.text(part) for part in parts if part)
 
     def _collecting(self, step: Step) -> str:
         """Describe what a default step collects and where it can lead."""
+        # Without it a model cannot say which date "next Tuesday" is.
         lines = [f"Today is {self._conversation.now():%A %Y-%m-%d}."]
         if step.entities:
             lines.append("Information to collect; pass what the caller gives to save_entities:")

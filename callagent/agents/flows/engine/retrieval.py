@@ -46,6 +46,7 @@ def words(text: str) -> list[str]:
 
 def _stem(word: str) -> str:
     for ending in ("ies", "ing", "ed", "es", "s"):
+        # No stem shorter than three letters: "is" and "bed" are no plurals and past tenses.
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             stem = word[: -len(ending)]
             return stem + "y" if ending == "ies" else stem.rstrip("e")
@@ -83,9 +84,11 @@ class MeaningIndex:
     async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
         if self._matrix is None or not text.strip():
             return []
+        # The vectors have length one, so their product is the cosine.
         (query,) = await self._embedder.embed([text])
         best: dict[int, float] = {}
         for owner, score in zip(self._owners, (self._matrix @ query).tolist(), strict=True):
+            # The nearest text of a topic counts, not the mean: one example question that fits is enough.
             best[owner] = max(score, best.get(owner, 0.0))
         left_out = set(excluded)
         found = [Match(self._topics[number], min(1.0, score)) for number, score in best.items() if score > 0]
@@ -115,6 +118,7 @@ class WordIndex:
         for short, content in zip(self._short, self._content, strict=True):
             documents.update(set(content).union(*short))
         total = len(self._topics)
+        # Inverse document frequency: a word that few topics have says more about which one is meant.
         self._weights = {word: 1 + math.log((total + 1) / (count + 0.5)) for word, count in documents.items()}
         # A word that no topic has gets the mean weight, so that it lowers the score of the words that do match.
         self._unknown = sum(self._weights.values()) / len(self._weights) if self._weights else 1.0
@@ -132,6 +136,8 @@ class WordIndex:
         for number, topic in enumerate(self._topics):
             if not _offered(topic, left_out, variant):
                 continue
+            # Short texts and contents are compared in different ways: a cosine would punish a long content for its
+            # length.
             short = max((self._likeness(query, each) for each in self._short[number]), default=0.0)
             score = max(short, self._coverage(query, self._content[number]) * _CONTENT_WEIGHT)
             if score > 0:
@@ -177,12 +183,15 @@ async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> 
     found = direct
     if not direct and conversation.inputs:
         earlier = conversation.inputs[-settings.max_earlier_inputs :]
+        # "And on Sundays?" finds nothing alone, but does with the question before it.
         together = await index.search(" ".join((*earlier, text)), excluded, conversation.variant)
         found = best_matches(together, threshold, limit)
+    # Topics of earlier turns stay behind the new ones, because the caller may come back to them.
     kept = max(limit, settings.max_topics)
     left = [name for name in conversation.topics if name not in excluded]
     conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *left)))[:kept]
     conversation.inputs = [*conversation.inputs[-4:], text]
+    # Only what these words found by themselves is cited: topics that earlier words found may not be what was asked.
     cited = best_matches(direct, settings.cited_threshold, 1)
     if cited and cited[0].topic.name not in settings.not_cited:
         await conversation.write_metric(QA_METRIC, cited[0].topic.name)

@@ -72,6 +72,7 @@ class Toolset:
         found = next((tool.target for tool in self.tools if tool.name == name), None)
         if found is not None:
             return found
+        # Models shorten the name of a condition, or write it as the prompt shows it: both are found.
         wanted = clean_name(name)
         return next((c for tool, c in self.conditions.items() if wanted in (tool, clean_name(c.name))), None)
 
@@ -95,6 +96,8 @@ def build_tools(
         target = _target(project, reference, flow)
         if target is not None and reference.tool not in found:
             found[reference.tool] = OfferedTool(reference.tool, target, _schema(reference.tool, target, describe))
+    # No text of the project names the functions of MCP servers. They are offered everywhere outside flows; inside, a
+    # step offers what its prompt names and nothing else.
     for name, function in (project.remote if flow is None else {}).items():
         found.setdefault(name, OfferedTool(name, function, _schema(name, function, describe)))
     return Toolset(tuple(found.values()), conditions)
@@ -106,6 +109,8 @@ def _target(project: Project, reference: ToolReference, flow: str | None) -> Tar
     if reference.kind == "twilio_sms":
         return project.sms_templates.get(reference.name)
     in_flow = project.flows[flow].functions if flow is not None and flow in project.flows else {}
+    # `ft` means a function of the flow and `fn` one of the project. Where the meant one is missing the other is
+    # taken, as on the platform; `callagent check` reports it.
     places = (in_flow, project.functions) if reference.kind == "ft" else (project.functions, in_flow)
     return places[0].get(reference.name) or places[1].get(reference.name)
 
@@ -121,6 +126,7 @@ def _implicit_tools(
         schema = function_schema(SAVE_ENTITIES, description, properties, ())
         tools.append(OfferedTool(SAVE_ENTITIES, SaveEntities(entities), schema))
     for name, condition in conditions.items():
+        # A condition whose entities are missing is not offered: models choose it too early otherwise.
         if collected.issuperset(condition.required_entities):
             text = f"{condition.name}. {condition.description}".strip()
             tools.append(OfferedTool(name, condition, function_schema(name, text, {}, ())))
@@ -140,6 +146,7 @@ def _entity_schema(entity: Entity) -> MutableJsonObject:
 
 def _schema(name: str, target: Target, describe: Callable[[str], str]) -> Tool:
     match target:
+        # A function of an MCP server brings its own schema, which is passed on as it is.
         case ProjectFunction(schema=schema) if schema is not None:
             return {
                 "type": "function",
@@ -204,6 +211,7 @@ async def save_entities(functions: FunctionCalls, target: SaveEntities, argument
     errors: dict[str, str] = {}
     for entity in target.entities:
         value = arguments.get(entity.name)
+        # Left out, null and empty mean the same: the caller has not given it.
         if value is None or value == "":
             continue
         result = validate(entity, value, conversation.now().date())
@@ -214,6 +222,7 @@ async def save_entities(functions: FunctionCalls, target: SaveEntities, argument
             errors[entity.name] = result.error or "not valid"
     if saved:
         await functions.runner.set_state(saved)
+    # Models like to save more than they were asked for. They are told, so that they do not take it for saved.
     unknown = [name for name in arguments if name not in {entity.name for entity in target.entities}]
     errors |= dict.fromkeys(unknown, "This is not collected here.")
     return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))

@@ -52,6 +52,7 @@ def load_languages(root: Reader) -> Languages:
 
 
 def load_guardrails(root: Reader) -> tuple[Guardrail, ...]:
+    # All five must be listed, so that leaving one out is a decision that can be read in the file.
     platform = {reader.text("name"): reader.flag("enabled") for reader in root.maps("platform_guardrails")}
     missing = [name for name in PLATFORM_GUARDRAILS if name not in platform]
     if missing:
@@ -81,6 +82,7 @@ def legacy_identity(personality: Reader, role: Reader) -> str:
         role.error("Custom role can only be set if role is 'other'.", "custom")
     adjectives = [word for word in chosen if word != "other"]
     value = role.text("custom") if role.text("value").lower() == "other" else role.text("value")
+    # `CustomerService` reads as "customer service" in the sentence.
     title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", value).lower() or "assistant"
     described = ", ".join(adjectives) + " " if adjectives else ""
     article = "an" if (described or title)[0] in "aeiou" else "a"
@@ -130,4 +132,5 @@ def load_safety_filters(root: Reader, *, of_channel: bool) -> SafetyFilters:
             category.error(f"'level' should be one of {', '.join(_LEVELS)}, not '{level}'.", "level")
         elif category.flag("enabled"):
             levels[name] = level
+    # The agent's own filters hold unless they are disabled; those of a channel only where they are enabled.
     return SafetyFilters(levels if root.flag("enabled", not of_channel) else {})

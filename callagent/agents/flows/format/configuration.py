@@ -64,6 +64,7 @@ def _config(reader: Reader, kind: str) -> MutableJsonObject:
     config: MutableJsonObject = {}
     section = reader.map("config")
     for key in section.names():
+        # Projects have `hasDecimal` as well as `has_decimal`.
         name = re.sub(r"([A-Z])", lambda m: "_" + m.group(1).lower(), key)
         value = section.raw(key)
         types = CONFIG_TYPES[kind].get(name)
@@ -112,6 +113,7 @@ def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
             sip.error(f"Unknown handoff method '{method}'. Use invite, refer or bye.", "method")
             method = "bye"
         number = _phone_number(sip)
+        # The file need not tell numbers: `callagent.toml` is where operators say which ones may be called.
         if method != "bye" and not number:
             message = f"A handoff by {method} without 'phone_number' goes to the target of its name in callagent.toml."
             sip.warning(message, "method")
@@ -128,6 +130,7 @@ def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
 
 def _phone_number(sip: Reader) -> str | None:
     value = sip.raw("phone_number")
+    # +4930123 without quotes is a number to YAML, and its plus sign is gone.
     if isinstance(value, int | float):
         sip.error("'phone_number' should be str but got int. Put it in quotes.", "phone_number")
         return None
@@ -136,6 +139,7 @@ def _phone_number(sip: Reader) -> str | None:
 
 def find_handoff(targets: Mapping[str, HandoffTarget], destination: str | None) -> HandoffTarget | None:
     """Find a handoff by exact name, then ignoring case; `default` or None is the default handoff."""
+    # The exact name first: two handoffs may differ by case only.
     if destination in targets:
         return targets[str(destination)]
     wanted = (destination or "default").lower()
@@ -192,6 +196,7 @@ def _read_attribute(reader: Reader, table: dict[str, dict[str, object]]) -> None
 
 
 def _typed(kind: str, value: object) -> object:
+    # Strings may hold references, so an empty one is a value. All other kinds are unset when they are left blank.
     if kind in ("string", "enum"):
         return None if value is None and kind == "enum" else _text(value)
     if value is None or value == "":
@@ -240,6 +245,7 @@ def translate(table: Translations, key: str, language: str | None) -> str | None
     texts = table.get(key, {})
     if not language or language in texts:
         return texts.get(language or "")
+    # `de-AT` takes the text of `de-DE` before it takes none.
     short = language.split("-")[0]
     return next((text for code, text in texts.items() if code.split("-")[0] == short), None)
 
@@ -256,6 +262,7 @@ def load_sms_templates(root: Reader) -> dict[str, SmsTemplate]:
     templates = {}
     for reader in root.maps("sms_templates"):
         name = reader.required_text("name")
+        # Its numbers may be empty: the sender is the provider's default then.
         if "env_phone_numbers" not in reader:
             reader.error("'env_phone_numbers' is required; its values may be empty.", "name")
         numbers = reader.map("env_phone_numbers")
@@ -301,6 +308,7 @@ def load_apis(root: Reader) -> dict[str, ApiIntegration]:
         for environment in sections.names():
             section = sections.map(environment)
             auth_type = _one_of(section, "auth_type", AUTH_TYPES, "none")
+            # YAML keys have underscores where the names of environments have hyphens.
             environments[environment.replace("_", "-")] = (section.text("base_url").rstrip("/"), auth_type)
         found[name] = ApiIntegration(name, environments, _operations(reader))
     return found
@@ -367,6 +375,7 @@ def check_mcp(root: Reader) -> None:
         seen.add(name)
         if not server.text("url").startswith(("http://", "https://")):
             server.error("'url' should be an http(s) address.", "url")
+        # Of two, the first would be used and the other one ignored in silence.
         kinds = [kind for kind in ("header", "query_param", "oauth") if kind in server.map("auth")]
         if "auth" in server and len(kinds) != 1:
             server.error("'auth' should hold exactly one of header, query_param and oauth.", "auth")
@@ -443,6 +452,7 @@ class RealTimeConfiguration:
         known = self._read.get(environment)
         try:
             modified = path.stat().st_mtime
+            # Read for each function that runs, so the file is opened only when its time of change differs.
             if known is None or known[0] != modified:
                 data = json.loads(path.read_text(encoding="utf-8"))
                 known = (modified, data if isinstance(data, dict) else {})

@@ -203,6 +203,7 @@ class ExperimentalSettings:
         own = object_at(base, "language_overrides", language) if language is not None else {}
         in_flow = object_at(own or base, "flow_overrides", flow) if flow is not None else {}
         in_step = object_at(in_flow, "steps", step) if step is not None else {}
+        # The innermost value counts. `null` is not a value: it does not hide one of the outer layers.
         layers = (in_step, in_flow, own or base, base)
         return next((layer[key] for layer in layers if layer.get(key) is not None), None)
 
@@ -211,6 +212,7 @@ class ExperimentalSettings:
         found = self._positions.get((flow, step, language))
         if found is None:
             if len(self._positions) >= MAX_POSITIONS:
+                # The values are made again when they are next asked for: clearing costs time only.
                 self._positions.clear()
             found = self._positions[flow, step, language] = self._read_position(flow, step, language)
         return found
@@ -325,6 +327,7 @@ def _wait(value: JsonValue, default: float) -> float:
         seconds = float(str(value).removesuffix("s"))
     except ValueError:
         return default
+    # A caller takes a longer silence for a dead line.
     return min(MAX_WAIT, seconds) if seconds >= 0 else default
 
 
@@ -332,6 +335,7 @@ def _older_fillers(section: JsonObject) -> OlderFillers | None:
     if not is_true(section, "is_enabled"):
         return None
     utterances = section.get("utterances")
+    # One list for all languages, or one for each.
     by_language = utterances if isinstance(utterances, Mapping) else {}
     interval = positive(section.get("interval_sec")) or DEFAULT_FILLER_INTERVAL
     return OlderFillers(

@@ -90,6 +90,7 @@ def read_function(root: Path, file: str, kind: str, flow: str | None, findings: 
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
+        # ValueError: the source holds a null byte.
         what = error.msg if isinstance(error, SyntaxError) else str(error)
         findings.unreadable(file, getattr(error, "lineno", None) or 1, f"Syntax error in function code: {what}")
         return None
@@ -118,6 +119,7 @@ def _describe(source: _Source, kind: str, flow: str | None) -> ProjectFunction:
         flow=flow,
         file=source.file,
         line=definition.lineno,
+        # The decorator wins; the docstring is for readers, and better than nothing for the model.
         description=description or (ast.get_docstring(definition) or "").strip(),
         parameters=parameters,
         latency=latency,
@@ -139,6 +141,7 @@ def _arguments(source: _Source, node: ast.expr, names: Sequence[str]) -> dict[st
         return {}
     given = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
     found: dict[str, object] = {}
+    # Only literals: to evaluate an expression would run project code in the core.
     for name, value in given:
         try:
             found[str(name)] = ast.literal_eval(value)
@@ -161,6 +164,7 @@ def _description(source: _Source, decorators: Sequence[ast.expr], kind: str) -> 
 
 def _parameters(source: _Source, decorators: Sequence[ast.expr], kind: str) -> tuple[Parameter, ...]:
     arguments = source.definition.args
+    # Functions of a flow and function steps are given `flow` as their second argument.
     own = 2 if kind in ("flow", "step") else 1
     names = [a.arg for a in arguments.args]
     if names[:own] != ["conv", "flow"][:own]:
@@ -171,6 +175,7 @@ def _parameters(source: _Source, decorators: Sequence[ast.expr], kind: str) -> t
             f"Function definition 'def {source.definition.name}(…)' not found in code. "
             "Parameters take no default values, *args or **kwargs."
         )
+    # A global function may take `flow` in any place; the model never fills it.
     extra = [a for a in arguments.args[own:] if a.arg != "flow"]
     if extra and kind in ("step", "start", "end"):
         label = "Function steps" if kind == "step" else "Start and end functions"
@@ -306,6 +311,7 @@ def _comparisons_with_false(definition: ast.AST) -> Iterator[Remark]:
     for node in ast.walk(definition):
         if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Eq):
             continue
+        # `conv.state.x == False` is a trap: a key that was never set is None, and None == False does not hold.
         right = node.comparators[0]
         if isinstance(right, ast.Constant) and right.value is False and _may_be_none(node.left):
             text = ast.unparse(node.left)
@@ -374,6 +380,7 @@ def paths_through(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> frozens
 
 def _block(statements: Iterable[ast.stmt], paths: frozenset[FunctionPath]) -> frozenset[FunctionPath]:
     for statement in statements:
+        # What follows a `return` or `raise` is not run by the paths that have ended.
         going = frozenset(path for path in paths if not path.ended)
         if not going or len(paths) > _MAX_PATHS:
             break
@@ -392,16 +399,20 @@ def _statement(node: ast.stmt, paths: frozenset[FunctionPath]) -> frozenset[Func
             paths = _note(test, paths)
             return _block(body, paths) | _block(orelse, paths)
         case ast.For() | ast.AsyncFor() | ast.While():
+            # A loop may run its body or not; one round stands for all.
             return paths | _block([*node.body, *node.orelse], paths)
         case ast.With(body=body) | ast.AsyncWith(body=body):
             return _block(body, paths)
         case ast.Try():
             whole = _block([*node.body, *node.orelse], paths)
+            # An exception may come before anything of the body has run: handlers begin with the paths as they were.
             caught = [_block(handler.body, paths) for handler in node.handlers]
             return _block(node.finalbody, whole.union(*caught))
         case ast.Match(cases=cases):
+            # `case _` takes whatever is left; without it, no case may match.
             whatever = any(isinstance(each.pattern, ast.MatchAs) and each.pattern.pattern is None for each in cases)
             return frozenset().union(() if whatever else paths, *(_block(each.body, paths) for each in cases))
+        # A function defined inside is not run by its definition.
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return paths
         case _:
@@ -428,6 +439,8 @@ def acts(call: ast.Call) -> bool:
     """Return whether a call may decide something: a method of the conversation, or a helper that is given it."""
     text = ast.unparse(call.func)
     if text.startswith(("conv.", "flow.")):
+        # `conv.log.info(…)` and the like decide nothing.
         return not any(part in _HARMLESS for part in text.split(".")[1:])
+    # A helper that is given the conversation may do anything with it, so it counts as a decision.
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(isinstance(value, ast.Name) and value.id in ("conv", "flow") for value in given)

@@ -154,6 +154,7 @@ class _Loader:
         languages = self._languages()
         variants = load_variants(self._reader("config/variant_attributes.yaml"))
         functions = self._functions("functions", "global", None)
+        # They are functions of their own kind: the model must not be offered them.
         start, end = (functions.pop(name, None) for name in ("start_function", "end_function"))
         chat = "chat/configuration.yaml"
         return Project(
@@ -168,6 +169,8 @@ class _Loader:
             languages=languages,
             experimental=self._experimental(),
             voice=self._voice(),
+            # None rather than an empty one: a project without `chat/` greets on all channels with the words of
+            # `voice/`.
             chat=load_greeting(self._reader(chat)) if (self._path / chat).exists() else None,
             entities=load_entities(self._reader("config/entities.yaml")),
             handoffs=load_handoffs(self._reader("config/handoffs.yaml")),
@@ -185,6 +188,8 @@ class _Loader:
 
     def _reader(self, file: str) -> Reader:
         """Return the top-level map of a file; an empty one where there is no such file."""
+        # A file that is missing or not valid reads as an empty one: its error is noted, and reading goes on to find
+        # all others.
         document = read_yaml(self._path, file, self._findings)
         return (document or Document(file, None, {}, self._findings)).root()
 
@@ -210,6 +215,7 @@ class _Loader:
         return load_guardrails(self._reader(file)) if (self._path / file).exists() else ()
 
     def _identity(self) -> str:
+        # The newer file replaces personality.yaml and role.yaml, which older projects have.
         persona = self._text("agent_settings/persona.txt")
         if persona:
             return persona
@@ -242,6 +248,7 @@ class _Loader:
 
     def _voice(self) -> VoiceSettings:
         recognition, response = "voice/speech_recognition", "voice/response_control"
+        # Older projects have this folder at the top level.
         keyphrases = f"{recognition}/keyphrase_boosting.yaml"
         if not (self._path / keyphrases).exists():
             keyphrases = "speech_recognition/keyphrase_boosting.yaml"
@@ -261,6 +268,7 @@ class _Loader:
         folders = {clean_name(name): name for name in variants}
         found: dict[str, Topic] = {}
         for file in (*self._files("topics", "**/*.yaml"), *self._files("child_topics", "*/*.yaml")):
+            # Topics of a variant lie in a folder with its cleaned name.
             variant = folders.get(file.split("/")[1]) if file.startswith("child_topics/") else None
             if file.startswith("child_topics/") and variant is None:
                 self._findings.error(
@@ -279,6 +287,7 @@ class _Loader:
         found = {}
         for file in self._files(folder, "*.py"):
             name = Path(file).stem
+            # Only at the top level: a flow may have a function of that name, which is an ordinary one.
             special = {"start_function": "start", "end_function": "end"}.get(name) if kind == "global" else None
             function = read_function(self._path, file, special or kind, flow, self._findings)
             if function is not None:
@@ -301,11 +310,14 @@ class _Loader:
         reader = self._reader(file)
         folder = file.split("/")[1]
         name = reader.required_text("name")
+        # Imports and references go by the folder, moves between flows by the display name: the two must belong
+        # together.
         if name and clean_name(name) != folder:
             reader.error(f"Flow folder name does not match flow name in config. {folder} != {clean_name(name)}", "name")
         if not reader.text("description"):
             reader.error("Flow description cannot be empty.", "description")
         flow = Flow(
+            # A flow without a name is an error already; the folder keeps the other findings readable.
             name=name or folder,
             folder=folder,
             description=reader.text("description"),
@@ -376,6 +388,7 @@ _FUNCTION = re.compile(r"\{\{ft:(\w+)\}\}")
 def project_graph(project: Project) -> ProjectGraph:
     """Build the graph; each edge appears once, in the order of the files."""
     starts = {flow.name: _id(flow.name, flow.start_step) for flow in project.flows.values()}
+    # A dict for its order, and because a function that is called by two prompts draws the same edge twice.
     edges: dict[GraphEdge, None] = {}
     if project.start_function:
         edges |= dict.fromkeys(_gotos(project.start_function, "", None, starts))
@@ -397,6 +410,7 @@ def _flow_edges(flow: Flow, functions: Mapping[str, ProjectFunction], starts: di
             if condition.child_step:
                 yield GraphEdge(here, _id(flow.name, condition.child_step), condition.name)
         for called in _FUNCTION.findall(step.prompt):
+            # A step reaches what the functions that its prompt names reach.
             if function := flow.functions.get(called) or functions.get(called):
                 yield from _gotos(function, here, flow, starts)
     for name, function in flow.function_steps.items():

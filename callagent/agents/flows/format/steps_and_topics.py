@@ -81,10 +81,12 @@ def load_step(root: Reader) -> Step:
         prompt_line=root.text_line("prompt"),
         biasing=_biasing(root.map("asr_biasing")),
         dtmf=_dtmf(root.map("dtmf_config")),
+        # None is not False: a step that says nothing leaves the decision to its flow.
         barge_in=root.map("barge_in").flag("is_enabled") if "barge_in" in root else None,
         speech_end=seconds(root.map("vad").number("vad_end")),
         idle=tuple(_idle(root)),
         model=root.map("llm").text("provider_model_id"),
+        # An advanced step collects nothing by itself: what stands in these fields has no effect.
         entities=root.texts("extracted_entities") if is_default else (),
         conditions=tuple(_condition(each) for each in root.maps("conditions")) if is_default else (),
     )
@@ -111,12 +113,14 @@ def _biasing(reader: Reader) -> Biasing | None:
 
 def _dtmf(reader: Reader) -> DtmfConfig | None:
     for key in ("inter_digit_timeout", "max_digits"):
+        # -1 stands for any number of digits.
         if (reader.number(key) or 0) < 0 and not (key == "max_digits" and reader.number(key) == -1):
             reader.error(f"'{key}' should not be negative.", key)
     if not reader.flag("is_enabled"):
         return None
     return DtmfConfig(
         max_digits=max(0, int(reader.number("max_digits") or 0)),
+        # YAML reads `end_key: 0` as a number.
         end_key=str(reader.raw("end_key") if reader.raw("end_key") is not None else ""),
         inter_digit_timeout=seconds(reader.number("inter_digit_timeout"), 60.0) or 2.0,
         while_speaking=reader.flag("collect_while_agent_speaking"),
@@ -167,6 +171,7 @@ def load_topic(root: Reader, variant: str | None = None) -> Topic | None:
     if variant is not None and "tags" in root:
         root.error("Child topics cannot have tags.", "tags")
     topic = Topic(
+        # A topic without a name is called by its path below `topics/`.
         name=root.text("name") or str(PurePosixPath(*PurePosixPath(file).parts[1:]).with_suffix("")),
         content=root.text("content"),
         actions=root.text("actions"),

@@ -114,6 +114,7 @@ def _test_case(root: Reader, stem: str, project: Project) -> TestCase:
 def _instant(root: Reader) -> datetime | None:
     raw = root.raw("simulated_at")
     try:
+        # Without quotes YAML reads it as a time already.
         instant = raw if isinstance(raw, datetime) else datetime.fromisoformat(str(raw)) if raw else None
     except ValueError:
         root.error(f"'simulated_at' should be a time such as 2026-03-02T09:30:00, not '{raw}'.", "simulated_at")
@@ -125,6 +126,7 @@ def _attributes(root: Reader) -> dict[str, object]:
     section = root.map("integration_attributes")
     found = {key: section.raw(key) for key in section.names()}
     for key, value in found.items():
+        # YAML makes a date of 2026-03-02, which no platform sends: attributes are JSON.
         if value is not None and not isinstance(value, str | int | float | bool | list | dict):
             section.error(f"'{key}' is read as a {type(value).__name__}. Put it in quotes.", key)
     return found
@@ -146,6 +148,7 @@ def _answers(integration: Reader, operation: str) -> tuple[MockedAnswer, ...]:
     found = []
     for number, rule in enumerate(rules, 1):
         answer, repeat = rule.map("respond"), int(rule.number("repeat", 1) or 0)
+        # The answers behind it would never be used.
         if repeat == -1 and number < len(rules):
             rule.error("'repeat: -1' answers for ever: it can only be the last.", "repeat")
         elif repeat < -1 or repeat == 0:
@@ -192,6 +195,7 @@ def _typed(value: object, kind: str) -> object:
 
 def _equal(given: object, expected: object) -> bool:
     """Models write numbers as text and text as numbers; True is never 1."""
+    # In Python True == 1, but a model that writes 1 for a Boolean value has not written what was expected.
     if isinstance(expected, bool) or isinstance(given, bool):
         return given is expected or str(given).lower() == str(expected).lower()
     if isinstance(expected, int | float):

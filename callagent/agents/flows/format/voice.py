@@ -29,6 +29,7 @@ class FillerPhrases:
             return None
         phrases = list(self.phrases)
         if self.randomize:
+            # Shuffled, not drawn: each phrase is said once before any comes again.
             choice.shuffle(phrases)
         responses = tuple(DelayResponse(phrase, 0.0) for phrase in phrases)
         return LatencyControl(self.initial_interval, self.interval, responses)
@@ -94,6 +95,7 @@ class Correction:
     def apply(self, text: str) -> str:
         if not self.whole:
             return self.pattern.substitute(self.replacement, text)
+        # A pattern that would match a part must not replace all that the caller has said.
         match = self.pattern.fullmatch(text.strip())
         return expand(match, self.replacement) if match else text
 
@@ -146,6 +148,7 @@ def load_asr_settings(root: Reader) -> AsrSettings:
         root.error("'speech_end_delay_ms' should be between 200 and 1500.", "speech_end_delay_ms")
     style = root.text("interaction_style")
     speech_end = delay / 1000 if delay else (_STYLES.get(style, 1.0) if style else None)
+    # The older form: `barge_in: true` in place of a map.
     if isinstance(root.raw("barge_in"), bool):
         return AsrSettings(root.flag("barge_in"), False, speech_end)
     barge_in = root.map("barge_in")
@@ -156,6 +159,7 @@ def load_asr_settings(root: Reader) -> AsrSettings:
 
 def load_keyphrases(root: Reader) -> tuple[str, ...]:
     """Strongest first."""
+    # Recognisers take a bounded number of phrases: the most important ones come first.
     rank = {"maximum": 0, "boosted": 1, "default": 2}
     found: dict[str, tuple[int, str]] = {}
     for reader in root.maps("keyphrases"):
@@ -232,6 +236,7 @@ def same_language(wanted: str, current: str | None) -> bool:
     if not wanted or not current:
         return True
     wanted, current = wanted.lower(), current.lower()
+    # `en-GB` does not cover `en-US`, and `en-GB` in the rules does not cover a call in `en`.
     return wanted == current or ("-" not in wanted and current.split("-")[0] == wanted)
 
 

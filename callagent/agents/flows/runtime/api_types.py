@@ -307,6 +307,7 @@ class Unavailable:
         self.__dict__["_name"] = name
 
     def __getattr__(self, attribute: str) -> object:
+        # Python itself asks for these, such as copy and pprint: they must not raise NotAvailable.
         if attribute.startswith("__") and attribute.endswith("__"):
             raise AttributeError(attribute)
         raise NotAvailable(f"{self.__dict__['_name']}.{attribute} is not available on this server")

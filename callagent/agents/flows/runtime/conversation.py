@@ -74,10 +74,12 @@ class Translations:
         self._language = language
 
     def __getattr__(self, key: str) -> str:
+        # Pickle and copy ask for dunder attributes: they must not be taken for keys.
         if key.startswith("__") or key not in self._texts:
             raise AttributeError(f"the project has no translation '{key}'")
         language = self._language() or ""
         texts = self._texts[key]
+        # The language, the language without its region, else any text: a wrong language is better than silence.
         for code in (language, language.partition("-")[0], *texts):
             if code in texts:
                 return texts[code]
@@ -105,6 +107,7 @@ def entities_of(entries: Plain) -> Entities:
     known = {item.name for item in fields(EntityValidationResult)} - {"name"}
     entities = Entities()
     for name, entry in entries.items():
+        # `{"name": "Ada"}` is short for `{"name": {"value": "Ada"}}`, which tests and tools write.
         given = entry if isinstance(entry, Mapping) else {"value": entry}
         values = {key: value for key, value in given.items() if key in known}
         entities[name] = EntityValidationResult(name=name, **values)
@@ -119,6 +122,7 @@ def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str
         if name.casefold() == destination.casefold():
             return name
     for name, handoff in handoffs.items():
+        # Last: a project may have a handoff that is called "default" and is not.
         if destination.casefold() == "default" and handoff.is_default:
             return name
     raise MissingHandoff(f"the project has no handoff '{destination}'; it has: {', '.join(handoffs) or 'none'}")
@@ -280,6 +284,7 @@ class Conversation(Messaging):
         self._effects.goto_flow = str(flow_name)
 
     def exit_flow(self) -> None:
+        # A warning rather than an exception: functions outside of flows may share code with those inside.
         if self.current_flow is None:
             self.log.warning("exit_flow outside of a flow does nothing")
             return
@@ -297,6 +302,7 @@ class Conversation(Messaging):
         route: str | None = None,
     ) -> None:
         """Queue a handoff; raises `MissingHandoff`."""
+        # Raised here, in the function that wrote the name, not when the call is already being given away.
         found = find_handoff(self.handoffs, str(destination))
         headers = {**self.handoffs[found].sip_headers, **(sip_headers or {})}
         self._effects.handoff = {
@@ -310,6 +316,7 @@ class Conversation(Messaging):
     # Voice, language, variant -------------------------------------------------------------------------------------
 
     def set_variant(self, variant: str) -> None:
+        # Logged and ignored, so that a caller is not lost to the name of a variant.
         if variant not in self._variant_values:
             self.log.error(f"the project has no variant '{variant}'")
             return
@@ -358,6 +365,7 @@ class Conversation(Messaging):
         """Log address, status and duration of a `requests.Response`, and the text of a failure."""
         request = getattr(response, "request", None)
         status = getattr(response, "status_code", None)
+        # By getattr: a project may pass the response of another library than `requests`.
         elapsed = getattr(response, "elapsed", None)
         failed = status is None or status >= 400
         self.log.info(
@@ -366,6 +374,7 @@ class Conversation(Messaging):
             method=getattr(request, "method", None),
             status=status,
             elapsed=elapsed.total_seconds() if elapsed is not None else None,
+            # The text of a success may hold data of callers, and is not needed to find a fault.
             error=str(getattr(response, "text", ""))[:2000] if failed else None,
         )
 
@@ -439,6 +448,7 @@ class Metrics:
 
     def write(self, name: object, value: object, write_once: bool, effects: Effects) -> None:
         name = str(name)
+        # Cut rather than refused: the value is worth more than the end of its name.
         if len(name) > NAME_LIMIT:
             self._log.error(f"metric name of {len(name)} characters cut to {NAME_LIMIT}")
             name = name[:NAME_LIMIT]
@@ -447,6 +457,7 @@ class Metrics:
         value = project_or_note(value, VALUE_LIMIT)
         message = {"type": "metric", "name": name, "value": value, "write_once": bool(write_once), "ask": True}
         try:
+            # Waits until the core has written it down: a metric survives a kill of the worker right afterwards.
             self._channel.ask(message)
         except AskFailed as error:
             self._log.error(f"metric '{name}' was not written: {error}")

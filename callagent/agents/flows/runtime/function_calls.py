@@ -78,6 +78,7 @@ def type_name(parameter: inspect.Parameter) -> str:
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return ""
+    # With `from __future__ import annotations` every annotation is a text.
     return annotation.strip("'\"") if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
@@ -104,16 +105,19 @@ def bind(function: Callable[..., object], arguments: Mapping[str, object]) -> tu
     for parameter in model_parameters(function):
         wanted = type_name(parameter)
         given = arguments.get(parameter.name)
+        # Null counts as left out: models write it for what they do not know.
         if given is None and parameter.default is not inspect.Parameter.empty:
             continue
         if given is None:
             remarks.append(f"argument '{parameter.name}' is missing")
+            # The function runs all the same, and can ask the caller for what is missing.
             bound[parameter.name] = "" if wanted == "str" else None
             continue
         try:
             bound[parameter.name] = _coerce(given, wanted)
         except (ValueError, OverflowError):
             remarks.append(f"argument '{parameter.name}' is no {wanted}: {str(given)[:80]!r}")
+            # As the model wrote it: the function may understand what we do not.
             bound[parameter.name] = given
     unknown = sorted(set(arguments) - {parameter.name for parameter in model_parameters(function)})
     remarks.extend(f"argument '{name}' is not a parameter" for name in unknown)
@@ -156,6 +160,7 @@ def _as_int(given: object) -> int:
             return int(given)
         except ValueError:
             given = float(given)
+    # 2.0 is 2. A part of a number is never dropped in silence.
     if isinstance(given, float) and not given.is_integer():
         raise ValueError(given)
     if not isinstance(given, (int, float)):
@@ -189,6 +194,7 @@ class FunctionExecutor:
         self, function: Callable[..., object], given: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, ...]:
         """Put `conv` and `flow` before the arguments, unless the project passes them itself."""
+        # Projects call functions of their own with and without the conversation; both work.
         given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
         if "conv" in named:
             return given

@@ -48,10 +48,12 @@ class FlowModules(ModuleSpace):
     def _resolve(self, name: str, package: str) -> str | None:
         """The full name under which a project's name is imported; None when it is not the project's."""
         head, *rest = name.split(".")
+        # Before all else: the format gives these names, whatever files the project has.
         if head in _PROVIDED:
             return _PROVIDED[head]
         if head in ("functions", "flows"):
             return f"{self._prefix}.{self._flow_of_id([head, *rest])}"
+        # `import json` is the library, also where the project has a `functions/json.py`.
         if head in sys.stdlib_module_names:
             return None
         beside = package.removeprefix(f"{self._prefix}.") if package.startswith(self._prefix) else "functions"
@@ -63,6 +65,7 @@ class FlowModules(ModuleSpace):
     def _flow_of_id(self, parts: list[str]) -> str:
         """`functions.flow_2d90b044.x` is the module `x` of the only flow that has one."""
         if parts[0] == "functions" and len(parts) > 2 and _FLOW_ID.fullmatch(parts[1]):
+            # The folders do not go by the flows' identifiers: the module's name must tell which flow is meant.
             found = list(self._root.glob(f"flows/*/functions/{parts[2]}.py"))
             if len(found) == 1:
                 parts = ["flows", found[0].parts[-3], "functions", *parts[2:]]
@@ -148,6 +151,7 @@ class Catalog:
         if kind not in ("flow", "step"):
             found = self._files.get(("global", None, name))
         else:
+            # The engine names flows as the project shows them, the folders have cleaned names.
             found = self._files.get((kind, flow, name)) or self._files.get((kind, clean_name(flow or ""), name))
         if found is None:
             where = f" in flow '{flow}'" if kind in ("flow", "step") else ""
@@ -182,9 +186,11 @@ class Catalog:
         module_name = ".".join(path.relative_to(self._root).with_suffix("").parts)
         try:
             with _time_limit(self._import_limit):
+                # The limit of time is for what hangs while it is imported, such as a request without a timeout.
                 function = getattr(self._space.module(module_name), name, None)
             if not callable(function):
                 raise LookupError(f"the file has no function '{name}'")
+            # Here, where its failure stays with this file: it is read again for each call of the function.
             inspect.signature(function)
         except BaseException as error:  # the edge of an import: even sys.exit() stays with this file
             return FunctionFile(kind, flow, name, path, None, import_report(error, self._root, path))
@@ -198,6 +204,7 @@ def _sources(folder: Path) -> list[Path]:
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
     """Raise `ImportTookTooLong` after `seconds`. Without the main thread or a free SIGALRM there is no limit."""
+    # Signals reach the main thread only. In a test the project is imported by another one.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
         yield
         return
@@ -210,5 +217,6 @@ def _time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        # First the timer, then the handler: SIGALRM without a handler would end the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -49,6 +49,7 @@ class Mocks:
         if not rules:
             return None
         rule = rules[0]
+        # -1: this answer is given from now on.
         if rule.get("repeat", 1) != -1:
             rule["repeat"] = rule.get("repeat", 1) - 1
             if rule["repeat"] <= 0:
@@ -65,6 +66,8 @@ class ApiIntegrations:
         }
 
     def __getattr__(self, name: str) -> ApiExecutor:
+        # By __dict__: while the object is being unpickled or copied there is no such attribute, and asking for it
+        # would come here again.
         executors = self.__dict__.get("_executors", {})
         if name not in executors:
             raise AttributeError(
@@ -113,8 +116,10 @@ class ApiExecutor:
             raise NotAvailable(f"conv.api.{self._name} has no base_url in this environment")
         headers, params, auth = self._credentials()
         given = request.pop("params", None) or {}
+        # What the project gives wins over the credentials.
         request["headers"] = {**headers, **(request.get("headers") or {})}
         request["params"] = {**params, **given} if isinstance(given, dict) else given
+        # A timeout by default, because requests has none: the function would hang until its deadline.
         return requests.request(method, url, auth=auth, **{"timeout": REQUEST_SECONDS, **request})
 
     def _credentials(self) -> tuple[dict[str, str], dict[str, str], tuple[str, str] | None]:
@@ -123,6 +128,7 @@ class ApiExecutor:
         if kind == "none":
             return {}, {}, None
         secret = self._secret(self._name)
+        # A secret that is a text is the key or the token itself.
         if not isinstance(secret, dict):
             secret = {"key": secret, "token": secret}
         match kind:
@@ -184,6 +190,7 @@ def _mocked(rule: Plain, method: str, url: str) -> Response:
     response.headers.update({"Content-Type": "text/plain" if is_text else "application/json"})
     response.headers.update(rule.get("headers") or {})
     response.encoding = "utf-8"
+    # A Response has no public way to be filled.
     response._content = b"" if body is None else (str(body) if is_text else json.dumps(body, default=str)).encode()
     response.request = requests.Request(method, url if "://" in url else f"http://mock{url}").prepare()
     return response
@@ -205,7 +212,9 @@ class RemoteFunctions:
         for provider, settings in self._settings.items():
             enabled = settings.get("enabled")
             try:
+                # An empty list enables nothing, so the server is not even asked. None enables all.
                 tools = [] if enabled == [] else self._server(provider).tools()
+            # A server that is away must not cost the project its other functions.
             except (McpFailed, OSError, InvalidInput, SecretNotFound, NotAvailable) as error:
                 failures.append({"provider": provider, "error": str(error)})
                 continue
@@ -233,6 +242,7 @@ class RemoteFunctions:
 
         if provider not in self._settings:
             raise NotAvailable(f"there is no MCP server '{provider}'")
+        # Kept open: to begin a session takes several requests.
         if provider not in self._servers:
             settings = self._settings[provider]
             headers, query = self._credentials(settings.get("auth") or {})

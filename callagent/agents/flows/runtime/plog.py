@@ -66,6 +66,7 @@ class ConversationLogger:
             return
         for bound in self._bound:
             fields = {**bound, **fields}
+        # As in the standard library's logging: the exception that is being handled.
         if fields.pop("exc_info", False):
             fields["traceback"] = traceback.format_exc(limit=-20)
         entry: MutableJsonObject = {str(name): project_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
@@ -93,6 +94,7 @@ _latest: list[ConversationLogger] = []
 def use(logger: ConversationLogger) -> None:
     """Have `plog` write to `logger` in this thread; in threads that project code starts, to the latest one used."""
     _current.set(logger)
+    # A thread that project code starts has a context of its own, without the logger.
     _latest[:] = [logger]
 
 

@@ -7,7 +7,7 @@ import datetime
 import inspect
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from callagent.agents.flows.runtime import plog
@@ -84,6 +84,7 @@ class FlowSession:
         effects = Effects()
         topics = list(self._conv.knowledge_base.disabled_topics)
         self._utils.begin_run()
+        # New effects for each run: what an earlier function queued has been carried out.
         self._conv._begin(request.get("conv") or {}, effects)
         returned: object = None
         shown: object = None
@@ -94,9 +95,11 @@ class FlowSession:
         except BaseException as raised:  # the edge of a function run: sys.exit() ends the function only
             error = _report(raised)
             self._log.error(f"function failed: {error['type']}: {error['message']}", traceback=error["traceback"])
+        # The whole list, and only when it changed: None tells the engine that it is as before.
         if self._conv.knowledge_base.disabled_topics != topics:
             effects.disabled_topics = list(self._conv.knowledge_base.disabled_topics)
         effects.shown = self._conv._take_shown()
+        # After a failure, too: what the function did to the state before it raised stands.
         change = self._keeper.look()
         return {
             "returned": shown,
@@ -112,6 +115,7 @@ class FlowSession:
         kind = function.get("kind") or "global"
         if kind == "remote":
             return self._remote.call(str(function.get("flow")), function["name"], arguments)
+        # A global function may call `flow.functions` of the flow that the call is in.
         folder = function.get("flow") if kind in ("flow", "step") else self._conv.current_flow
         main = self._catalog.find(kind, function.get("flow"), function["name"]).main()
         bound, remarks = bind(main, arguments)
@@ -121,6 +125,7 @@ class FlowSession:
         takes_conv = bool(inspect.signature(main).parameters)
         given = (self._conv, flow) if takes_flow(main) else (self._conv,) if takes_conv else ()
         returned = main(*given, **bound)
+        # Project functions may be coroutines. Each has an event loop of its own, which ends with it.
         return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
 
     def _plain(self, effects: Effects) -> MutableJsonObject:
@@ -128,6 +133,7 @@ class FlowSession:
             return effects.plain()
         except TooLarge as error:
             self._log.error(f"what the function queued is dropped: {error}")
+            # Half of the effects would be worse than none: a transition without the text that goes with it.
             return Effects().plain()
 
     # State --------------------------------------------------------------------------------------------------------
@@ -135,7 +141,9 @@ class FlowSession:
     def _state_answer(self, change: StateChange) -> Plain:
         for problem in change.problems:
             self._log.error(problem)
+        # Keys of the state and our own entry share one checkpoint, so they are told apart by a prefix.
         checkpoint = {_STATE + name: pickled for name, pickled in change.checkpoint.items()}
+        # Sent only when it changed, as all checkpoints: it is written to the core with each function.
         kept = pickle.dumps((self._conv.knowledge_base.disabled_topics, _plain_variants(self._conv.variants)))
         if kept != self._kept:
             checkpoint[_SESSION] = self._kept = kept
@@ -151,6 +159,7 @@ class FlowSession:
         if self._kept:
             topics, variants = pickle.loads(self._kept)
             self._conv.knowledge_base.disable_topics(topics)
+            # Before the next snapshot, which does not replace variants that are there: projects assign to them.
             self._conv.variants.update({name: Variant(values) for name, values in variants.items()})
 
 
@@ -170,12 +179,12 @@ def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, object]:
 
 
 def _kind(returned: object) -> str:
-    kinds: tuple[tuple[Callable[[object], bool], str], ...] = (
-        (lambda value: value is None, "none"),
-        (lambda value: isinstance(value, str), "str"),
-        (lambda value: isinstance(value, dict), "dict"),
-    )
-    return next((name for matches, name in kinds if matches(returned)), "other")
+    """Return the kind of a returned value. Its JSON view does not tell: an object of a class is shown as a dict."""
+    if returned is None:
+        return "none"
+    if isinstance(returned, str):
+        return "str"
+    return "dict" if isinstance(returned, dict) else "other"
 
 
 def _report(raised: BaseException) -> dict[str, str]:
@@ -199,7 +208,7 @@ IMPORT_LIMIT = 10.0
 
 
 class FlowRuntime:
-    """The functions of one project, imported once for each worker process."""
+    """The functions of one project, imported once, before workers are forked for its calls."""
 
     def __init__(self, project: Path, *, import_limit: float = IMPORT_LIMIT) -> None:
         self._catalog = Catalog(Path(project).resolve(), import_limit)

@@ -152,6 +152,8 @@ class StateKeeper:
         problems = []
         for name, pickled in checkpoint.items():
             try:
+                # One pickle for each key, so that one that cannot be read costs its key only. They were made by this
+                # project's code in an earlier worker: nobody else can write them.
                 key, value = pickle.loads(pickled)
             except Exception as error:  # a class of the project that is gone or cannot be built again
                 problems.append(f"state key {name!r} is lost: {type(error).__name__}: {error_message(error)}")
@@ -171,11 +173,13 @@ class StateKeeper:
     def _compare_views(self, change: StateChange) -> None:
         before, now = self._views, self._project()
         change.added = {name: view for name, view in now.items() if name not in before}
+        # By the JSON views: pickles of equal values may differ, and the record shows views.
         change.updated = {name: view for name, view in now.items() if name in before and before[name] != view}
         change.removed = [name for name in before if name not in now]
         self._views = now
 
     def _compare_pickles(self, change: StateChange) -> None:
+        # By the pickles: a nested change, such as an append to a list, leaves the object of the key as it was.
         kept: dict[str, bytes] = {}
         total = 0
         for key, value in list(self._state.items()):
@@ -185,6 +189,7 @@ class StateKeeper:
             except Exception as error:  # the value's own code runs; the other keys must survive it
                 self._tell(change, name, f"{type(error).__name__}: {error_message(error)}")
                 continue
+            # The worker goes on with the value. Only a replacement would be without it.
             if len(pickled) > KEY_LIMIT or total + len(pickled) > TOTAL_LIMIT:
                 self._tell(change, name, f"{len(pickled)} bytes are too many")
                 continue
@@ -193,6 +198,7 @@ class StateKeeper:
             if self._pickles.get(name) != pickled:
                 change.checkpoint[name] = pickled
         for name in self._pickles.keys() - kept.keys():
+            # None deletes the key from what a replacement starts with.
             change.checkpoint[name] = None
         self._pickles = kept
 
@@ -207,6 +213,7 @@ class StateKeeper:
         left = VIEW_TOTAL
         for key, value in list(self._state.items()):
             view = project_or_note(value, min(VIEW_LIMIT, left)) if left > 0 else "<not shown>"
+            # A bound for all keys together: the view goes to the core with each function.
             left -= len(repr(view))
             views[_name(key)] = view
         return views

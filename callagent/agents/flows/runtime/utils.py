@@ -72,6 +72,7 @@ class NumericConfig(EntityConfig):
         return self._native(number)
 
     def _native(self, number: float) -> float:
+        # Without a type a whole number becomes an int: projects compare and print it.
         if self.numeric_type in (None, float, "float", NumericType.FLOAT):
             return int(number) if self.numeric_type is None and number.is_integer() else number
         if not number.is_integer():
@@ -131,6 +132,7 @@ class DateConfig(EntityConfig):
 
     def _parse(self, text: str) -> date:
         spoken = ("%d/%m/%Y", "%d.%m.%Y") if self.day_first else ("%m/%d/%Y", "%m.%d.%Y")
+        # ISO 8601 first, in which models are asked to write dates; then as people of the region write them.
         for form in ("%Y-%m-%d", *spoken, "%d %B %Y", "%B %d %Y", "%B %d, %Y"):
             try:
                 return datetime.strptime(text, form).date()
@@ -242,6 +244,7 @@ def extract(ask: Callable[..., object], what: str, hints: Mapping[str, Sequence[
     except ChatCompletionError as error:
         raise ExtractionError(f"the model could not be asked: {error}") from None
     given = {key: str(found[key]) for key in keys if isinstance(found, dict) and found.get(key)}
+    # The country alone is our own default, which the model has repeated.
     if not set(given) - {"country"}:
         raise ExtractionError(f"{what} was not found in what the caller said")
     return Address(**{"country": country, **given})
@@ -260,8 +263,10 @@ class Secrets:
 
     def get(self, name: str) -> object:
         """Return a secret, a JSON object as a dict. Raises `InvalidInput` or `SecretNotFound`."""
+        # The core takes the name for a file's: nothing but letters, digits and a few signs may reach it.
         if not isinstance(name, str) or not SECRET_NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is not the name of a secret")
+        # The environment of a worker holds nothing but what the settings declare.
         value = self.declared.get(name, os.environ.get(name))
         if value is None:
             value = self._ask(name)
@@ -316,6 +321,7 @@ class Utils:
         """Ask the language model once. Raises `ChatCompletionError` or `PromptLLMCallLimitError`."""
         if self._prompts_left <= 0:
             raise PromptLLMCallLimitError(f"more than {PROMPTS_PER_RUN} prompts in one function")
+        # Bounded for each function: a loop would spend the call's whole budget.
         self._prompts_left -= 1
         message = {
             "type": "prompt_llm",
