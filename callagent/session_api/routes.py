@@ -160,7 +160,7 @@ class SessionRoutes:
         """Yield the outputs of one turn. Raises `InputRefused`, `ProviderError`, `TimeoutError`."""
         async with live.turn() as session:
             texts, speak = await self._transcribe(live, inputs, config)
-            async with aclosing(session.take(texts, speak)) as outputs:
+            async with aclosing(session.run_inputs(texts, speak)) as outputs:
                 async for output in outputs:
                     yield output
 
@@ -227,7 +227,7 @@ class _TextSocket:
 
     async def _run_turn(self, given: JsonObject) -> None:
         try:
-            async with self._live.turn() as session, aclosing(session.take([given])) as outputs:
+            async with self._live.turn() as session, aclosing(session.run_inputs([given])) as outputs:
                 async for output in outputs:
                     await self._send_output(output)
         except (InputRefused, TimeoutError) as error:

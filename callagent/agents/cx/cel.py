@@ -121,6 +121,7 @@ class _Parser:
             raise ValueError(_TOO_DEEP)
         node, truth = self._either(), self._truth
         if self._accept("?"):
+            # The else part is a ternary again, so `?:` associates to the right.
             condition, first = node, self._ternary()
             self._expect(":")
             second = self._ternary()
@@ -150,6 +151,7 @@ class _Parser:
 
     def _unary(self) -> Node:
         signs = []
+        # In a loop, not by recursion: `!!!!…` is not nesting, and would reach Python's limit before ours.
         while (sign := self._accept("!", "-")) is not None:
             signs.append(sign)
         node, truth = self._member(), self._truth
@@ -159,6 +161,7 @@ class _Parser:
 
     def _member(self) -> Node:
         node = self._primary()
+        # `a.b[c].d()` is read from left to right; each step wraps the node before it.
         while True:
             if self._accept("."):
                 name = self._name()
@@ -190,6 +193,7 @@ class _Parser:
     def _named(self, name: str) -> Node:
         if name in _CONSTANTS:
             return _Constant(_CONSTANTS[name])
+        # `has` takes a path and not a value: evaluating `a.b` where there is no `b` is the error that it avoids.
         if name == "has" and self._accept("("):
             return self._has()
         if self._accept("("):

@@ -22,6 +22,7 @@ _MILLISECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_NANOS = 2**63
 """A duration is a signed integer of 64 bits."""
+# The range of the specification: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999999999Z.
 _FIRST = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND
 _LAST = int((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND + _SECOND - 1
 _MAX_DIGITS = 20
@@ -148,6 +149,7 @@ def timestamp(value: object) -> Timestamp:
         raise ValueError("the timestamp is out of range")
     # `datetime` raises ValueError for a day that does not exist.
     passed = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
+    # Python's datetime ends at microseconds, so fractions are counted apart.
     nanos = int((found[7] or "")[:9].ljust(9, "0"))
     offset = _offset(found[8], found[9], found[10]) if found[8] else timedelta()
     return Timestamp(_seconds(passed - offset) * _SECOND + nanos)
@@ -184,6 +186,7 @@ def _part(name: str, value: object, *zone: object) -> int:
 
 def _nanos(number: str, unit: str) -> int:
     """Return nanoseconds; what is less than one is cut off."""
+    # In whole numbers: a float has no nanoseconds left after some hundred days.
     whole, _, fraction = number.partition(".")
     if len(whole) > _MAX_DIGITS:
         raise ValueError("the duration is out of range")
@@ -279,6 +282,7 @@ def _bool(value: object) -> bool:
 
 _ONE, _TWO = (1,), (2,)
 FUNCTIONS: Mapping[str, tuple[Sequence[int], Callable[..., object]]] = {
+    # Python's own functions raise for arguments that do not fit; `Expression.evaluate` turns that into ValueError.
     "size": (_ONE, len),
     "int": (_ONE, _int),
     "uint": (_ONE, int),

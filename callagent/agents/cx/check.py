@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from callagent.agents.cx.cel import Expression
-from callagent.agents.cx.check_python import ENDS, TRUNK, PythonChecker
+from callagent.agents.cx.check_python import END_WITHOUT_EFFECT, TRUNK_WITHOUT_EFFECT, PythonChecker
 from callagent.agents.cx.engine import (
     ambient_sound_problem,
     as_map,
@@ -43,27 +43,35 @@ from callagent.errors import ProjectError
 from callagent.json_values import JsonObject, object_at, objects_at
 from callagent.workers import WorkerPool
 
-_VOICE = "has no effect here: the server's settings name the voice"
-_RECORDED = "is a place below records.recordings here, where the settings have one: the bucket is not written to"
-_KEPT = "has no effect here: the server's settings say what is kept of a call"
-_IN_VARIABLES = {"use_originating_trunk": TRUNK, "useOriginatingTrunk": TRUNK, "endSession": ENDS}
-_TRANSFERS = ("PHONE_GATEWAY_TRANSFER", "LIVE_AGENT_HANDOFF")
-_OF_THE_APP: Mapping[tuple[str, ...], str] = {
-    ("audioProcessingConfig", "synthesizeSpeechConfigs"): _VOICE,
-    ("loggingSettings", "audioRecordingConfig"): _RECORDED,
-    ("loggingSettings", "unredactedAudioRecordingConfig"): _RECORDED,
-    ("loggingSettings", "redactionConfig"): _KEPT,
-    ("loggingSettings", "conversationLoggingSettings"): _KEPT,
+_SERVER_VOICE = "has no effect here: the server's settings name the voice"
+_RECORDING_FOLDER = (
+    "is a place below records.recordings here, where the settings have one: the bucket is not written to"
+)
+_SERVER_RETENTION = "has no effect here: the server's settings say what is kept of a call"
+_TRANSFER_SETTINGS_WITHOUT_EFFECT = {
+    "use_originating_trunk": TRUNK_WITHOUT_EFFECT,
+    "useOriginatingTrunk": TRUNK_WITHOUT_EFFECT,
+    "endSession": END_WITHOUT_EFFECT,
+}
+_TRANSFER_VARIABLES = ("PHONE_GATEWAY_TRANSFER", "LIVE_AGENT_HANDOFF")
+_APP_SETTINGS_WITHOUT_EFFECT: Mapping[tuple[str, ...], str] = {
+    ("audioProcessingConfig", "synthesizeSpeechConfigs"): _SERVER_VOICE,
+    ("loggingSettings", "audioRecordingConfig"): _RECORDING_FOLDER,
+    ("loggingSettings", "unredactedAudioRecordingConfig"): _RECORDING_FOLDER,
+    ("loggingSettings", "redactionConfig"): _SERVER_RETENTION,
+    ("loggingSettings", "conversationLoggingSettings"): _SERVER_RETENTION,
     ("loggingSettings", "cloudLoggingSettings"): "has no effect here: the log is the server's",
     ("loggingSettings", "bigqueryExportSettings"): "has no effect here: records are in the store",
     ("defaultChannelProfile", "noiseSuppressionLevel"): "has no effect here: there is no suppression of noise",
     ("dataStoreSettings",): "has no effect here: there are no data stores of the platform",
 }
+"""Path of a setting in the main file -> what `check` says of it."""
 _PROACTIVE = "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
-_IN_SESSIONS: Mapping[str, str] = {"clientFunction": "client functions", WIDGET_TOOL: "widgets"}
-_WITHOUT_EFFECT = ("serviceDirectoryConfig", "tlsConfig")
-_LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
-_TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
+_SESSION_KINDS: Mapping[str, str] = {"clientFunction": "client functions", WIDGET_TOOL: "widgets"}
+_CONNECTION_SETTINGS = ("serviceDirectoryConfig", "tlsConfig")
+# The platform's documented limits. They are warnings, because larger apps work here.
+_MAX_OF_APP = (("agents", 100), ("tools", 200), ("variables", 100))
+_MAX_TOOLS_PER_AGENT, _MAX_CALLBACKS_PER_AGENT = 100, 50
 
 
 def check_cx_app(path: Path) -> CheckReport:
@@ -84,6 +92,7 @@ async def check_cx_imports(pool: WorkerPool) -> CheckReport:
 
     Raises `WorkerError`.
     """
+    # A worker of its own for each version: one whose Python ends the process must not hide the others' findings.
     described = await describe_app(pool)
     errors, warnings = [*described.errors], [*described.unreachable]
     for variant in list(described.answer.get("places", ()))[1:]:
@@ -106,7 +115,7 @@ class _Checker:
         app = self._app
         app_file = app.files.app_file
         counts = {"agents": len(app.agents), "tools": len(app.tools), "variables": len(app.variables)}
-        for name, limit in _LIMITS:
+        for name, limit in _MAX_OF_APP:
             if counts[name] > limit:
                 self._reader.warning(
                     CheckRule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}"
@@ -116,10 +125,11 @@ class _Checker:
         for key, problem in _settings_without_effect(app.data):
             rule = CheckRule.RECORDING_PATH if key.endswith("udioRecordingConfig") else CheckRule.NO_EFFECT
             self._reader.warning(rule, app_file, key, problem)
+        # The app is checked as it is exported; of its deployments only what is written about them.
         check_deployments(self._reader)
         for agent in app.agents.values():
-            self._agent(agent)
-        self._tools()
+            self._check_agent(agent)
+        self._check_tools()
         for toolset in app.toolsets.values():
             if toolset.schema is None and toolset.mcp is None:
                 self._reader.warning(
@@ -128,23 +138,24 @@ class _Checker:
                     toolset.name,
                     "this toolset does not work here: only OpenAPI and MCP toolsets do",
                 )
-            self._authentication(toolset.file, toolset.data)
-            self._timeout(toolset.file, toolset.data)
-        self._other_code()
+            self._check_authentication(toolset.file, toolset.data)
+            self._check_timeout(toolset.file, toolset.data)
+        self._check_other_code()
         for guardrail in app.guardrails.values():
-            self._safety(guardrail)
+            self._check_safety(guardrail)
 
-    def _safety(self, guardrail: GuardrailConfig) -> None:
+    def _check_safety(self, guardrail: GuardrailConfig) -> None:
         if MODEL_SAFETY not in guardrail.data:
             return
         message = f"'{MODEL_SAFETY}' is enforced by Gemini's own models only: others answer without it"
         self._reader.warning(CheckRule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
         for kind, threshold in safety_settings(guardrail.data):
             if problem := safety_problem(kind, threshold):
+                # The message quotes what is wrong; the finding stands at the line that has it.
                 bad = threshold if threshold in problem else kind
                 self._reader.warning(CheckRule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
 
-    def _other_code(self) -> None:
+    def _check_other_code(self) -> None:
         """Check the Python of guardrails, transfer rules and fakes."""
         for guardrail in self._app.guardrails.values():
             for point, code in guardrail.callbacks.items():
@@ -156,7 +167,7 @@ class _Checker:
             if tool.fake is not None:
                 self._python.parsed(tool.fake)
 
-    def _agent(self, agent: AgentConfig) -> None:
+    def _check_agent(self, agent: AgentConfig) -> None:
         if "remoteDialogflowAgent" in agent.data:
             self._reader.error(
                 CheckRule.NOT_HERE,
@@ -164,11 +175,11 @@ class _Checker:
                 "remoteDialogflowAgent",
                 "remote agents do not run here: write the agent in this app",
             )
-        if len(agent.tools) > _TOOLS_PER_AGENT:
+        if len(agent.tools) > _MAX_TOOLS_PER_AGENT:
             self._reader.warning(
                 CheckRule.LIMIT, agent.file, "tools", f"{len(agent.tools)} tools; the platform takes 100 per agent"
             )
-        if sum(len(row) for row in agent.callbacks.values()) > _CALLBACKS_PER_AGENT:
+        if sum(len(row) for row in agent.callbacks.values()) > _MAX_CALLBACKS_PER_AGENT:
             self._reader.warning(
                 CheckRule.LIMIT, agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent"
             )
@@ -181,20 +192,20 @@ class _Checker:
         for rule in objects_at(agent.data, "transferRules"):
             for kind in ("deterministicTransfer", "disablePlannerTransfer"):
                 if expression := condition_expression(rule.get(kind)):
-                    self._expression(agent, expression)
+                    self._check_expression(agent, expression)
 
-    def _expression(self, agent: AgentConfig, expression: str) -> None:
+    def _check_expression(self, agent: AgentConfig, expression: str) -> None:
         try:
             Expression(expression)
         except ValueError as error:
             self._reader.error(CheckRule.CONDITION, agent.file, "expression", f"'{expression}': {error}")
 
-    def _tools(self) -> None:
+    def _check_tools(self) -> None:
         for tool in self._app.tools.values():
-            self._authentication(tool.file, tool.data)
-            if tool.kind in _IN_SESSIONS:
+            self._check_authentication(tool.file, tool.data)
+            if tool.kind in _SESSION_KINDS:
                 message = (
-                    f"{_IN_SESSIONS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
+                    f"{_SESSION_KINDS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
                     "calls one"
                 )
                 self._reader.warning(CheckRule.CLIENT_FUNCTION, tool.file, tool.kind, message)
@@ -203,23 +214,23 @@ class _Checker:
             elif tool.kind in UNAVAILABLE:
                 message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
                 self._reader.warning(CheckRule.NOT_HERE, tool.file, tool.kind, message)
-            self._timeout(tool.file, tool.data)
+            self._check_timeout(tool.file, tool.data)
             if tool.code is not None:
                 self._python.tool(tool, tool.code)
 
-    def _timeout(self, file: str, data: JsonObject) -> None:
+    def _check_timeout(self, file: str, data: JsonObject) -> None:
         if data.get("timeout") is not None and tool_timeout(data) is None:
             message = f"'{data['timeout']}' has no effect: write a duration such as '20s'"
             self._reader.warning(CheckRule.NO_EFFECT, file, "timeout", message)
 
-    def _authentication(self, file: str, data: JsonObject) -> None:
+    def _check_authentication(self, file: str, data: JsonObject) -> None:
         """Report kinds of authentication that requests go without, and settings of connections without effect."""
         for own in (object_at(data, key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
             for kind in object_at(own, "apiAuthentication"):
                 if kind not in AUTHENTICATION:
                     message = f"'{kind}' does not work here, requests go without it: use {', '.join(AUTHENTICATION)}"
                     self._reader.warning(CheckRule.AUTHENTICATION, file, kind, message)
-            for kind in _WITHOUT_EFFECT:
+            for kind in _CONNECTION_SETTINGS:
                 if own.get(kind):
                     message = f"'{kind}' has no effect here: the system's certificates and names do"
                     self._reader.warning(CheckRule.NO_EFFECT, file, kind, message)
@@ -227,14 +238,14 @@ class _Checker:
 
 def _settings_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield key and reason of each setting of the app's main file that has no effect here."""
-    for path, reason in _OF_THE_APP.items():
+    for path, reason in _APP_SETTINGS_WITHOUT_EFFECT.items():
         if object_at(data, *path[:-1]).get(path[-1]):
             yield path[-1], f"'{path[-1]}' {reason}"
     for declared in objects_at(data, "variableDeclarations"):
-        if declared.get("name") in _TRANSFERS:
+        if declared.get("name") in _TRANSFER_VARIABLES:
             default = object_at(declared, "schema").get("default")
-            for key in as_map(default).keys() & _IN_VARIABLES.keys():
-                yield key, f"'{key}' {_IN_VARIABLES[key]}"
+            for key in as_map(default).keys() & _TRANSFER_SETTINGS_WITHOUT_EFFECT.keys():
+                yield key, f"'{key}' {_TRANSFER_SETTINGS_WITHOUT_EFFECT[key]}"
 
 
 def _callbacks_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
@@ -260,6 +271,7 @@ class InstructionChecker:
 
     def check(self, agent: AgentConfig) -> None:
         """Check an agent's instruction. Findings have the line of its text file, or line 1 where it is in place."""
+        # In place, an instruction is one line of JSON: its own lines are not those of the file.
         named = str(agent.data.get("instruction"))
         own_file = named in self._app.files.contents
         file = named if own_file else agent.file
@@ -272,9 +284,9 @@ class InstructionChecker:
         for line in other_tag_lines(agent.instruction):
             message = "only conditions are evaluated: the model sees this '{% … %}' as it is written"
             self._reader.warning_at(CheckRule.OTHER_TAG, file, at(line), message)
-        for rule, line, message in (*self._references(agent), *_form(agent.instruction)):
+        for rule, line, message in (*self._references(agent), *_lint_form(agent.instruction)):
             self._reader.warning_at(rule, file, at(line), message)
-        self._unnamed(agent)
+        self._check_unnamed(agent)
 
     def _references(self, agent: AgentConfig) -> Iterator[tuple[CheckRule, int, str]]:
         tools = self._tools(agent)
@@ -287,6 +299,7 @@ class InstructionChecker:
 
     def _tools(self, agent: AgentConfig) -> set[str] | None:
         """Return the names by which an instruction may refer to the agent's tools; None: a server lists them."""
+        # Authors write any of a tool's names, and the model is told the right one (`instruction.render`).
         names: set[str] = {*SYSTEM_TOOLS, *agent.tools}
         for each in agent.tools:
             found = self._app.tool_named(each)
@@ -303,9 +316,10 @@ class InstructionChecker:
                           f"{toolset.display_name}_{operation.name}"}  # fmt: skip
         return names
 
-    def _unnamed(self, agent: AgentConfig) -> None:
+    def _check_unnamed(self, agent: AgentConfig) -> None:
         """Report tools that an instruction does not name although it names others: they may have been forgotten."""
         named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] != "AGENT"}
+        # An instruction that names no tool at all leaves the choice to the model.
         if not named:
             return
         known = {referenced_tool_name(self._app, {"tool": each}) for each in named} | named
@@ -316,7 +330,8 @@ class InstructionChecker:
                 self._reader.warning(CheckRule.TOOL_NOT_NAMED, agent.file, each, message)
 
 
-def _form(instruction: str) -> Iterator[tuple[CheckRule, int, str]]:
+def _lint_form(instruction: str) -> Iterator[tuple[CheckRule, int, str]]:
+    """Yield rule, line and message of what makes models misread an instruction, or callers wait for it."""
     for found in _OTHER_SYNTAX.finditer(instruction):
         message = f"'{found[0]}': references are written {{@AGENT: name}} and {{@TOOL: name}}"
         yield CheckRule.REFERENCE_SYNTAX, _line(instruction, found), message

@@ -23,8 +23,9 @@ from callagent.agents.cx.format import (
 _HINTED: Mapping[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
 }  # fmt: skip
-TRUNK = "has no effect here: the settings' targets say over which trunk a call leaves"
-ENDS = "has no effect here: the session is over when the call is given away"
+"""Type hint of an argument -> types that its default may have."""
+TRUNK_WITHOUT_EFFECT = "has no effect here: the settings' targets say over which trunk a call leaves"
+END_WITHOUT_EFFECT = "has no effect here: the session is over when the call is given away"
 _RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
 _TRUNK = re.compile(r"""["'](use_originating_trunk|useOriginatingTrunk)["']""")
 _END_SESSION = re.compile(r"""["'](endSession)["']\s*[:\]]""")
@@ -70,7 +71,9 @@ class PythonChecker:
                 f"the file has no function '{name}': a callback's function has the name of its point",
             )
             return
+        # Of several definitions the last one counts, as in Python.
         taken = functions[-1].args
+        # Arguments with a default may be anything: they are only given by name, and then not at all.
         required = len(taken.args) - len(taken.defaults)
         unknown = [each.arg for each in taken.args[:required] if each.arg not in _ARGUMENTS[point]]
         if unknown:
@@ -120,6 +123,7 @@ class PythonChecker:
                     self._reader.warning_at(CheckRule.RECORDING, code.file, number, message)
 
     def _imports(self, code: Code, tree: ast.Module) -> None:
+        # Imported here: the worker's half brings pydantic, which takes a while to load.
         from callagent.agents.cx.runtime import may_import
 
         for each in ast.walk(tree):
@@ -135,16 +139,18 @@ class PythonChecker:
 
 def _transfers(source: str) -> Iterator[Found]:
     """Yield settings of transfers in code that have no effect here."""
+    # By text: the settings are keys of nested dictionaries, which code may build in any way.
     whole = "LIVE_AGENT_HANDOFF" in source
     for number, text in enumerate(source.splitlines(), 1):
         if found := _TRUNK.search(text):
-            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {TRUNK}"
+            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {TRUNK_WITHOUT_EFFECT}"
         if whole and (found := _END_SESSION.search(text)):
-            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {ENDS}"
+            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {END_WITHOUT_EFFECT}"
 
 
 def _callable_tools(app: CxApp) -> frozenset[str] | None:
     """Return the tools that code may call; None: not known, because a server lists its own."""
+    # An MCP server is asked only when the app's Python is run, which this check does not do.
     if any(toolset.schema is None for toolset in app.toolsets.values()):
         return None
     names = {tool_name(tool) for tool in app.tools.values()} | set(app.tools)
@@ -202,6 +208,7 @@ def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[Found]:
         if argument.annotation is None and argument.arg not in _NOT_HINTED:
             message = f"'{argument.arg}' has no type hint: the model is told that it is a text"
             yield CheckRule.NO_HINT, argument.lineno, message
+    # A function that only raises tells the model something: the error.
     raises = any(isinstance(each, ast.Raise) for each in ast.walk(function))
     if not raises and not any(each.value is not None for each in _returns(function)):
         yield CheckRule.NO_RETURN, function.lineno, f"'{function.name}' returns nothing: the model is told nothing"
@@ -222,6 +229,7 @@ def _typing(tree: ast.Module) -> Iterator[Found]:
     bound = {alias.asname or alias.name for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)
              for alias in each.names}  # fmt: skip
     bound |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    # A star import may bring any of the names.
     if "*" in bound:
         return
     told: set[str] = set()
@@ -263,11 +271,13 @@ def lint_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
         (each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None
     ]
     for argument, default in places:
+        # What a call or a name gives is not known without running it.
         if not isinstance(default, ast.Constant):
             continue
         hint = argument.annotation.id if isinstance(argument.annotation, ast.Name) else ""
         if default.value is None:
             yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such an argument"
+        # `type()` and not `isinstance`, for which True would be an int.
         elif hint in _HINTED and type(default.value) not in _HINTED[hint]:
             yield (
                 default.lineno,

@@ -111,6 +111,7 @@ def _simulation(data: JsonValue, place: str) -> Simulation:
         expectations=(*criteria, *(str(each) for each in list_at(given, "expectations"))),
         variables=object_at(given, "session_parameters"),
         tags=tuple(str(each) for each in list_at(given, "tags")),
+        # The steps' own limits add up; a simulated caller that goes round in circles is stopped all the same.
         max_turns=min(turns or MAX_TURNS, MAX_TURNS),
     )
 
@@ -143,6 +144,7 @@ def _golden(data: JsonObject, app: CxApp) -> Golden:
     expected: list[JsonObject] = []
     for turn in objects_at(object_at(data, "golden"), "turns"):
         steps = objects_at(turn, "steps")
+        # A turn may have several inputs, such as variables before words; the last one is what the caller does.
         user = next((_input(object_at(step, "userInput")) for step in reversed(steps) if step.get("userInput")), "")
         every = [object_at(step, "expectation") for step in steps if isinstance(step.get("expectation"), Mapping)]
         expected += every
@@ -293,6 +295,7 @@ async def _run(project: CxProject, test: ToolTest) -> ToolTestResult:
 
 def value_at_path(path: str, data: object) -> object:
     """Return the value at a path, or `_ABSENT`."""
+    # The path begins with `$`, the data as a whole.
     place, value = 1, data
     while place < len(path):
         found = _STEP.match(path, place)

@@ -100,6 +100,7 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
     failures: list[str] = []
     turns: list[dict[str, object]] = []
     async with project.open_for_test(golden.variables, golden.mocks) as agent:
+        # A golden that begins with words of the caller leaves the greeting out; the app greets all the same.
         if golden.turns and not golden.turns[0].is_start:
             await agent.start(lambda action: None)
         for number, turn in enumerate(golden.turns, 1):
@@ -184,6 +185,7 @@ def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Ma
             listed = ", ".join(f"{name}({dict(arguments)})" for name, arguments in made) or "nothing"
             failures.append(f"{call.name}({dict(call.arguments)}) was not called; called: {listed}")
         else:
+            # A call fits one expectation only: two equal ones need two calls.
             made.remove(matching)
     return failures
 
@@ -226,6 +228,7 @@ def _directive(wanted: JsonValue) -> tuple[str, JsonValue]:
 
 
 def _plain(text: str) -> str:
+    """Return the words of a text: capitals and punctuation are nobody's fault, and no judge is asked for them."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 

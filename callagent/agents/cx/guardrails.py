@@ -39,8 +39,9 @@ log = get_logger(__name__)
 _MAX_EVENTS = 20
 """Events of the conversation that a generated answer is based on."""
 _NOT_SPOKEN = ("<event>", "<context>")
-"""Beginnings of turns that are not the caller's words."""
+"""Beginnings of turns that are not the caller's words, such as the start of the session and silences."""
 MODEL_SAFETY = "modelSafety"
+# Categories, without `HARM_CATEGORY_`, and thresholds as Gemini's API names them.
 HARMS = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
 THRESHOLDS = ("BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF")
 
@@ -78,9 +79,11 @@ class Guardrail:
 
     def response(self, app: CxApp) -> Content | None:
         """Return the content in place of the model's answer; None: the model answers by `prompt` instead."""
+        # An action has one of three kinds. One that has none, or names no agent of the app, is answered by silence.
         responses = objects_at(object_at(self.action, "respondImmediately"), "responses")
         texts = [str(each.get("text")) for each in responses if each.get("text") and not each.get("disabled")]
         if texts:
+            # Several are variants of one answer; callers who trigger a guardrail twice need not hear the same.
             return {"role": "model", "parts": [{"text": random.choice(texts)}]}
         target = app.agent_named(str(object_at(self.action, "transferAgent").get("agent") or ""))
         if target is not None:
@@ -104,6 +107,7 @@ class Guardrail:
             wanted = _without_marks(each) if plain else each
             pattern = wanted if kind == "REGEXP_MATCH" else re.escape(wanted)
             if kind == "WORD_BOUNDARY_STRING_MATCH":
+                # `\b` would not do: banned words may begin or end with a character that is none of a word, as in `c++`.
                 pattern = rf"(?<!\w){pattern}(?!\w)"
             if _pattern(pattern).search(words):
                 return True
@@ -113,6 +117,7 @@ class Guardrail:
 def guardrails_for(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
     """Return the enabled guardrails of an agent: the app's, then its own."""
     names = (*list_at(app.data, "guardrails"), *agent.guardrails)
+    # A dictionary, because the agent may name a guardrail that holds for the whole app already.
     found = dict.fromkeys(name for each in names if (name := app.guardrail_named(str(each))))
     enabled = [app.guardrails[name] for name in found if app.guardrails[name].data.get("enabled", True)]
     return [_guardrail(each) for each in enabled]
@@ -151,6 +156,7 @@ def _pattern(text: str) -> Pattern:
 
 
 def _without_marks(text: str) -> str:
+    """Return a text without diacritics: `é` is `e` and a combining mark in Unicode's form NFD."""
     return "".join(each for each in unicodedata.normalize("NFD", text) if not unicodedata.combining(each))
 
 
@@ -170,6 +176,7 @@ class GuardrailChecker:
     ) -> Guardrail | None:
         """Return the first guardrail that the caller's words trigger; None: they pass."""
         for guardrail in guardrails:
+            # The cheap check first: a model that judges a policy keeps the caller waiting.
             if (
                 guardrail.bans_input(words)
                 or await self._code_triggers(invocation, CallbackPoint.BEFORE_MODEL, guardrail, subject)
@@ -182,6 +189,7 @@ class GuardrailChecker:
         self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: JsonObject, words: str
     ) -> Guardrail | None:
         """Return the first guardrail that the model's words trigger; None: they pass."""
+        # An answer that only calls tools has nothing to judge.
         for guardrail in guardrails if words else ():
             if (
                 guardrail.bans_answer(words)
@@ -213,7 +221,9 @@ class GuardrailChecker:
     async def _code_triggers(
         self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: JsonObject
     ) -> bool:
-        """Whether the guardrail's own code returns the decision `TRIGGER`; code that fails triggers nothing."""
+        """Return whether the guardrail's own code decides `TRIGGER`; code that fails triggers nothing."""
+        # A guardrail has no agent of its own: what it declares around an agent runs beside what it declares around the
+        # model.
         points = (
             [CallbackPoint.BEFORE_AGENT, CallbackPoint.BEFORE_MODEL]
             if point is CallbackPoint.BEFORE_MODEL
@@ -223,6 +233,7 @@ class GuardrailChecker:
             code = guardrail.callbacks.get(each.value)
             if code is None:
                 continue
+            # The worker runs this file's function in the place of the agent's callbacks of the point.
             more = {"code": code.file, "function": f"{each.value}_callback"}
             answer = await self._worker.callbacks(invocation, each, {**subject, **more})
             decided = answer.returned if isinstance(answer.returned, dict) else {}
@@ -279,6 +290,7 @@ def read_policy(data: JsonObject) -> LlmPolicy | None:
         custom = own.get("customPolicy")
         fail_open = bool(own.get("failOpen"))
         if isinstance(custom, Mapping):
+            # The app's own policy takes the place of ours altogether, its `failOpen` included.
             return _policy(custom)
         return LlmPolicy(_PROMPT_INJECTION, of_caller=True, of_agent=False, fail_open=fail_open)
     return None
@@ -287,7 +299,7 @@ def read_policy(data: JsonObject) -> LlmPolicy | None:
 async def is_violated(
     policy: LlmPolicy, model: LanguageModel, events: Sequence[Event], words: str, *, by_caller: bool
 ) -> bool:
-    """Ask the model whether words violate a policy. An answer that cannot be read counts as the policy says."""
+    """Ask the model whether words violate a policy. No answer, or none that can be read, counts as `fail_open` says."""
     if not (policy.of_caller if by_caller else policy.of_agent):
         return False
     if policy.allow_short and by_caller and len(words.split()) <= _MAX_SHORT_WORDS:
@@ -296,6 +308,7 @@ async def is_violated(
     conversation = _conversation(events, policy.messages)
     question = _QUESTION.format(policy=policy.prompt, conversation=conversation, author=author, words=words)
     try:
+        # Temperature 0: the same words should be judged alike whenever they are said.
         settings = ModelSettings(json_output=True, temperature=0.0)
         answer = await complete(model, [{"role": "user", "content": question}], settings)
         # Models put words around the object that they are asked for.

@@ -119,6 +119,7 @@ class CxVersion:
     async def open(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
         """Lease a worker and make the agent of one call."""
         app = await self._description.get()
+        # With a client the tree has tools that it has not on the telephone; without one all calls share a tree.
         root = build_tree(self.app, app.described, clients=True) if options.get("clients") else app.root
         context: MutableJsonObject = {
             "variant": self.variant,
@@ -129,8 +130,10 @@ class CxVersion:
             "use_tool_fakes": options.get("fakes", False),
             "mocks": {name: list(answers) for name, answers in (options.get("mocks") or {}).items()},
         }
+        # A worker that replaces this call's is leased with the same context, so it runs the same version and mocks.
         lease = await self._pool.lease(context)
         variables = options.get("variables") or {}
+        # A copy of the defaults, because all calls share the app and code changes values in place.
         state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **variables})
         conversation = Conversation(root, state, SharedState(), "", time.time)
         effects = TurnEffects(write_metric, self._recordings)
@@ -215,10 +218,12 @@ class CxProject:
             raise UnknownDeployment(f"the app '{self.name}' has no deployment '{named}'; it has: {known}")
         if folder == self._exported.deployment:
             return self
+        # Two sessions may name a deployment at the same time; the second waits for the first to load it.
         async with self._deployment_lock:
             if folder not in self._deployed:
                 # In a thread: reading a large app takes long enough to be heard in running calls.
                 project = await asyncio.to_thread(self._make_project, replace(self._exported, deployment=folder))
+                # Records of all deployments stand under the app's name.
                 project.name = self.name
                 await project.prepare()
                 self._deployed[folder] = project
@@ -243,6 +248,7 @@ class CxProject:
     ) -> list[PromptPosition]:
         variables = {**self.app.variables, **(state or {})}
         root = await self._first.prepare()
+        # Where traffic is split, the first version stands for all.
         return list(tree_places(root, variables, lambda node: render(self.app, node.name, variables)))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
@@ -272,6 +278,7 @@ class CxProject:
         return CxTestProject(self, variables, mocks)
 
     async def close(self) -> None:
+        # The pool last: versions may still be looking for tool servers in its workers.
         for project in (self, *self._deployed.values()):
             await project.close_versions()
         await self._pool.close()

@@ -72,7 +72,7 @@ class NotFound(InputRefused):
 
 
 class CxSession:
-    """One session. Its turns run one after another; the caller closes the generator of `take` to interrupt a turn."""
+    """One session. Its turns run one after another; closing the generator of `run_inputs` interrupts one."""
 
     def __init__(self, agent: CxAgent) -> None:
         self.agent = agent
@@ -85,7 +85,7 @@ class CxSession:
         """How the agent asked for keys last."""
         self.ended = False
 
-    async def take(self, inputs: Sequence[JsonObject], speak: Speak | None = None) -> Outputs:
+    async def run_inputs(self, inputs: Sequence[JsonObject], speak: Speak | None = None) -> Outputs:
         """Run the turns that the inputs make and yield their outputs; a turn's last one has `turnCompleted`.
 
         With `speak`, the audio of each text follows it. Raises `InputRefused`.
@@ -113,12 +113,12 @@ class CxSession:
         value = given.get(kind) if kind else None
         match kind, value:
             case "text", str(text):
-                return self._spoken(text, will_continue=bool(given.get("willContinue")))
+                return self._text_turn(text, will_continue=bool(given.get("willContinue")))
             case "dtmf", str(digits):
-                return self._pressed(digits, will_continue=bool(given.get("willContinue")))
+                return self._digits_turn(digits, will_continue=bool(given.get("willContinue")))
             case "event", {"event": str(event)}:
                 words = event_words(event)
-                return self.agent.start if words == SESSION_START else self._reply(words)
+                return self.agent.start if words == SESSION_START else self._reply_to(words)
             case "variables", dict(variables):
                 self.agent.set_variables(variables)
                 return None
@@ -127,16 +127,16 @@ class CxSession:
         known = ", ".join(_INPUTS)
         raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
-    def _spoken(self, text: str, *, will_continue: bool) -> RunTurn | None:
+    def _text_turn(self, text: str, *, will_continue: bool) -> RunTurn | None:
         self._pending += text
         if len(self._pending) > MAX_TEXT:
             raise InputRefused(f"the text has more than {MAX_TEXT} characters")
         if will_continue:
             return None
         text, self._pending = self._pending, ""
-        return self._reply(text)
+        return self._reply_to(text)
 
-    def _pressed(self, digits: str, *, will_continue: bool) -> RunTurn | None:
+    def _digits_turn(self, digits: str, *, will_continue: bool) -> RunTurn | None:
         """Take keys up to the finish key, or, without one, as soon as no continuation is announced."""
         self._digits = (self._digits + "".join(each for each in digits if each in DIGITS))[:MAX_TEXT]
         finish = self._keys.end_key
@@ -144,10 +144,12 @@ class CxSession:
         if will_continue and not ended:
             return None
         entered, self._digits = self._digits, ""
+        # What follows the finish key is dropped, as on the telephone, where the entry has ended by then. A finish key
+        # alone is an entry of its own: an app may ask for nothing but "press #".
         before = entered.partition(finish)[0] if ended else entered
         return partial(self.agent.reply, CallerTurn(digits=before or entered[:1]))
 
-    def _reply(self, text: str) -> RunTurn:
+    def _reply_to(self, text: str) -> RunTurn:
         return partial(self.agent.reply, CallerTurn(text=text))
 
     def begin_turn(self) -> TurnOutputs:
@@ -163,6 +165,7 @@ class CxSession:
             case FunctionEnded() | ModelAnswered():
                 turn.note(action)
             case Listen(settings):
+                # Keys are taken at any time; this says how they end.
                 self._keys = settings.digits or DigitSettings(end_key="#")
             case HangUp() | Handoff():
                 self.ended = True
@@ -175,6 +178,7 @@ class CxSession:
                 yield output
                 if speak is not None:
                     yield {"audio": await speak(say), **turn.index}
+        # Payloads have no place among the texts: they are kept apart, for a client that shows them beside the words.
         for payload in turn.payload_outputs():
             yield payload
         last = turn.last_output()
@@ -196,6 +200,8 @@ async def _stream_texts(
     `output_of` is called when the action is emitted, so that messages and spans stand in the order of what happened,
     however slow the client is.
     """
+    # Without a bound: a client that reads slowly must not slow the turn down, whose tools have deadlines. What a turn
+    # says is bounded by its model's answers.
     texts: asyncio.Queue[TextOutput | None] = asyncio.Queue()
 
     def emit(action: Action) -> None:
@@ -203,6 +209,7 @@ async def _stream_texts(
             texts.put_nowait(output)
 
     running = asyncio.create_task(run(emit))
+    # However the turn ends, also by an error, its end comes after its last text.
     running.add_done_callback(lambda _: texts.put_nowait(None))
     try:
         while (text := await texts.get()) is not None:
@@ -238,6 +245,7 @@ def whole_turns(outputs: Sequence[JsonObject]) -> list[Output]:
 
 def event_words(event: str) -> str:
     """Return the words by which code and model are told of a client's event."""
+    # Published clients use several names for the start of a session. Others are cut: they go into the prompt.
     return SESSION_START if event.strip().lower() in _START_EVENTS else f"<event>{event[:200]}</event>"
 
 
@@ -339,9 +347,11 @@ class SpokenSession:
         outputs = self._turn = self._session.begin_turn()
 
         def emit_to_both(action: Action) -> None:
-            # A turn that was interrupted has had its last output: nothing may follow it.
+            # A turn that was interrupted has had its last output: nothing may follow it, not even the end of a function
+            # that went on after the interruption.
             if self._turn is outputs:
                 self._put_action(outputs, action)
+            # The call behind the session cannot be transferred: it ends, and the client is told where to call.
             emit(HangUp(EndReason.HANDOFF) if isinstance(action, Handoff) else action)
 
         await self._run_turn(turn, emit_to_both)
@@ -383,6 +393,7 @@ class SpokenSession:
 
     async def _run_turn(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         answers, self._answers = self._answers, []
+        # The call knows turns of text only, so answers and the start of the session come as texts that stand for them.
         if answers and isinstance(turn, CallerTurn) and turn.text == TOOL_ANSWERS:
             await self._agent.answer({"role": "user", "parts": answers}, emit)
         elif isinstance(turn, CallerTurn) and turn.text == SESSION_START:

@@ -37,6 +37,7 @@ def _observe_nothing(request: ModelRequest) -> None:
 class CxAgent(TreeAgent):
     """The `agents.protocol.Agent` of an app."""
 
+    # An agent that transfers waits for the other agent's end, and its own `after_agent` callbacks run after that.
     nested = True
 
     def __init__(
@@ -65,6 +66,7 @@ class CxAgent(TreeAgent):
 
     async def start(self, emit: Emit) -> None:
         """Tell the app that the session starts; its answer is the greeting."""
+        # Before any word: the caller should not hear the room change in the middle of the greeting.
         if (sound := self._ambient_sound) is not None:
             emit(sound)
         await self.answer(text_content("user", SESSION_START), emit)
@@ -91,6 +93,7 @@ class CxAgent(TreeAgent):
 
     def client_tool_calls(self) -> list[JsonValue]:
         """Return the calls of client functions in the last turn that the client has not answered yet."""
+        # Calls of earlier turns were reported with those turns.
         events = self.conversation.events[self._turn_began :]
         called = {
             call["id"]: call for event in events for call in calls(event.content) if call["id"] in event.long_running
@@ -113,6 +116,7 @@ class CxAgent(TreeAgent):
         content = super()._caller_content(turn)
         if isinstance(turn, HandoffFailed) or turn.text or turn.digits:
             return content
+        # Apps are written against the platform's own words for a silence, so the tree's do not do.
         return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call_settings.inactivity_timeout:g}"))
 
     async def _run(self, emit: Emit, invocation_id: str, content: Content, decide: Callable[[Ending], None]) -> None:
@@ -121,9 +125,12 @@ class CxAgent(TreeAgent):
         speech = DeferredSpeech(lambda action: emit(self._effects.mark_speech(action)))
         self._platform_code.speech = speech
         await super()._run(speech.emit, invocation_id, content, decide)
+        # A turn that failed may not have come to the callback: what it answered before is said. An interrupted turn
+        # does not come here, and what it held back is never said.
         speech.release()
         self._consecutive_failures = self._consecutive_failures + 1 if self.failure is not None else 0
         settings = self._call_settings
+        # The tree says the fallback for each failed turn; `max_fallbacks` of them in a row are covered by it.
         exhausted = 0 < settings.max_fallbacks < self._consecutive_failures
         if self.failure is not None and (settings.ends_on_error or exhausted):
             escalates = settings.ends_on_error and settings.escalates_on_error

@@ -77,6 +77,7 @@ def build_tree(app: CxApp, described: JsonObject, *, clients: bool = False) -> L
 
 def agent_numbers(app: CxApp) -> dict[str, int]:
     """Return the number by which the worker knows each agent: its place in alphabetical order."""
+    # `runtime/session.py` puts the agents into the same order; nothing else is agreed between the two processes.
     return {name: number for number, name in enumerate(sorted(app.agents))}
 
 
@@ -96,7 +97,7 @@ class _TreeBuilder:
     """Makes nodes and tools of one app.
 
     `described` has what a worker found out: by a tool's name `{"description", "parameters"}`, of MCP toolsets also
-    `{"toolset", "name", "original", "timeout"}`.
+    `{"toolset", "name", "original"}`.
     """
 
     def __init__(self, app: CxApp, described: JsonObject, *, clients: bool = False) -> None:
@@ -105,12 +106,14 @@ class _TreeBuilder:
         self._described = described
         self._numbers = agent_numbers(app)
         self._inside: set[str] = set()
+        """The agents around the one that is being built."""
 
     def node(self, name: str) -> LlmNode:
         agent = self._app.agents[name]
-        # An agent tool may lead back to an agent around it; such a cycle is cut where it closes.
+        # For `_agent_tool`, which cuts a cycle of agents where it closes.
         self._inside.add(name)
         children = [found for each in agent.children if (found := self._app.agent_named(each))]
+        # An agent's settings replace the app's as a whole; they are not merged.
         settings = object_at(agent.data, "modelSettings") or object_at(self._app.data, "modelSettings")
         safety: dict[str, str] = {}
         for guardrail in guardrails_for(self._app, agent):
@@ -121,11 +124,13 @@ class _TreeBuilder:
             children=tuple(self.node(child) for child in children),
             callbacks=self._callbacks(agent),
             code=self._numbers[name],
+            # `PlatformCode.instruction` renders it anew for each request, because it depends on variables.
             instruction=None,
             model=str(settings.get("model") or ""),
             temperature=number_at(settings, "temperature") if settings.get("temperature") is not None else None,
             safety=safety,
             can_transfer_to_peers=False,
+            # An agent may list a tool twice, by itself and in a toolset: models refuse two tools of one name.
             tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
         )
         self._inside.discard(name)
@@ -148,7 +153,9 @@ class _TreeBuilder:
             name = named.rsplit("/", 1)[-1]
             found = self._app.tool_named(name)
             config = self._app.tools[found] if found else None
+            # A tool of the app may be called like a system tool; then it is meant, unless it only declares that one.
             if config is None or config.kind == "systemTool":
+                # `transfer_to_agent` is left out, because the tree offers it by itself.
                 tools += [self.system(name)] if name in _SYSTEM else []
             elif config.kind == "clientFunction" and self._clients:
                 tools.append(_client_function(config))
@@ -174,6 +181,7 @@ class _TreeBuilder:
             return None
         description, parameters = declared
         asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
+        # Nobody waits for an asynchronous tool, so it may take longer than the server's limit for tools.
         timeout = tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None)
         return Tool(name, ToolKind.CODE, description, parameters, asynchronous=asynchronous, timeout=timeout)
 
@@ -227,6 +235,7 @@ class _TreeBuilder:
     def _agent_tool(self, config: ToolConfig) -> Tool | None:
         target = self._app.agent_named(str(config.own.get("rootAgent") or config.own.get("agent") or ""))
         if target is None or target in self._inside:
+            # An agent that leads back to itself would be a tree without end.
             return None
         return Tool(tool_name(config), ToolKind.AGENT, config.description, _AGENT_REQUEST, agent=self.node(target))
 

@@ -17,6 +17,7 @@ from callagent.agents.cx.format import CxApp, tool_name
 from callagent.log import get_logger
 
 _REFERENCE = re.compile(r"\{@\s*(TOOL|AGENT|WIDGET)\s*:\s*([^{}]+?)\s*\}", re.IGNORECASE)
+# Two braces are a static variable, one brace a dynamic one; `{"a": 1}` and other JSON match neither.
 _STATIC = re.compile(r"\{\{\s*([A-Za-z_][\w-]*)\s*\}\}")
 _DYNAMIC = re.compile(r"(?<!\{)\{\s*([A-Za-z_][\w-]*)\s*\}(?!\})")
 
@@ -35,6 +36,7 @@ def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
     texts = [select_parts(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
     texts.append(PERSONAS.get(app.persona, ""))
 
+    # A name that is not known stays as it is written; of agents and tools, `check` reports those that lead nowhere.
     def static(found: re.Match[str]) -> str:
         return show(variables[found[1]]) if found[1] in variables else found[0]
 
@@ -45,6 +47,7 @@ def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
         tool = app.tool_named(name) if kind == "TOOL" else None
         return tool_name(app.tools[tool]) if tool else name
 
+    # References first: the value of a variable may contain what looks like one, and comes from outside of the app.
     whole = "\n\n".join(text for text in texts if text)
     return _STATIC.sub(static, _REFERENCE.sub(reference, whole))
 
@@ -70,6 +73,7 @@ def show(value: object) -> str:
 log = get_logger(__name__)
 _TAG = re.compile(r"\{%-?\s*(if|elif|else|endif)\b\s*(.*?)\s*-?%\}", re.DOTALL)
 _WORDS = {"and": "&&", "or": "||", "not": "!", "True": "true", "False": "false", "None": "null"}
+# Texts are matched as a whole first, so that the words in them stay as they are.
 _WORD = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\b(?:and|or|not|True|False|None)\b")
 
 
@@ -96,6 +100,7 @@ def select_parts(text: str, variables: Mapping[str, object]) -> str:
     levels: list[_Level] = []
     place = 0
     for tag in _TAG.finditer(text):
+        # The text before this tag belongs to the part that the tags so far have opened.
         if all(level.selected for level in levels):
             kept.append(text[place : tag.start()])
         place = _end(text, tag)
@@ -141,6 +146,7 @@ def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str
     """Move the stack of open `if`s over one tag."""
     match tag:
         case "if":
+            # In a part that is left out, conditions are not evaluated: they may need variables that are not set there.
             outer = all(level.selected for level in levels)
             holds = outer and _holds(condition, variables)
             levels.append(_Level(holds, holds, outer))
@@ -154,7 +160,8 @@ def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str
 
 
 def _holds(condition: str, variables: Mapping[str, object]) -> bool:
-    """Whether a condition holds; one that fails does not, and the log says why."""
+    """Return whether a condition holds; one that fails does not, and the log says why."""
+    # Published apps name variables in each of these ways.
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
         return _is_true(_expression(condition).evaluate(names))
@@ -163,6 +170,7 @@ def _holds(condition: str, variables: Mapping[str, object]) -> bool:
         return False
 
 
+# Instructions are rendered for every request to the model, and their conditions are parsed once.
 @lru_cache(maxsize=1000)
 def _expression(condition: str) -> Expression:
     """Parse a condition, with Python's words outside of string literals put into CEL's. Raises ValueError."""
@@ -170,5 +178,5 @@ def _expression(condition: str) -> Expression:
 
 
 def _is_true(value: object) -> bool:
-    """Whether a value counts as true, as in Python; the text `false` does not."""
+    """Return whether a value counts as true, as in Python; the text `false` does not."""
     return value.strip().lower() not in ("", "false") if isinstance(value, str) else bool(value)

@@ -83,6 +83,7 @@ class PlatformCode:
 
     def nested(self, conversation: Conversation) -> PlatformCode:
         """Return the code of an agent tool, which has a conversation of its own."""
+        # Effects are shared: what a tool of the inner agent does to the call, such as ending it, is done to this call.
         worker = self._worker.nested(conversation)
         guardrail_checker = self._guardrail_checker.nested(worker, conversation)
         return PlatformCode(
@@ -115,6 +116,8 @@ class PlatformCode:
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
         """Run what stands at a point of the turn: the platform's own steps and the agent's callbacks."""
+        # Points of tools come here only for calls that the tree carries out itself: transfers, agent tools, and names
+        # that the agent does not list. Around the app's own tools the worker calls the callbacks.
         match point:
             case CallbackPoint.BEFORE_MODEL:
                 return await self._before_model(invocation, subject)
@@ -124,7 +127,7 @@ class PlatformCode:
                 return await self._before_tool(invocation, subject)
         answer = await self._agent_callbacks(invocation, point, subject)
         if point is CallbackPoint.AFTER_AGENT:
-            await self._settle_deferred_speech(invocation, replaced=isinstance(answer.returned, dict))
+            self._settle_deferred_speech(invocation, replaced=isinstance(answer.returned, dict))
         is_content = point in (CallbackPoint.BEFORE_AGENT, CallbackPoint.AFTER_AGENT) and isinstance(
             answer.returned, dict
         )
@@ -135,6 +138,7 @@ class PlatformCode:
         in_worker = [call for call in calls if not self._runs_here(call.tool.name)]
         results = await self._worker.tools(invocation, in_worker, parallel=parallel) if in_worker else []
         answers = {call.id: as_tool_result(answer) for call, answer in zip(in_worker, results, strict=True)}
+        # After the app's tools, so that `end_session` sees the variables that they have set.
         for call in calls:
             if call.id not in answers:
                 answers[call.id] = await self._run_platform_tool(invocation, call)
@@ -147,12 +151,14 @@ class PlatformCode:
             return None
         invocation = Invocation(self._conversation.root, "", "", None)
         (answer,) = await self._worker.tools(invocation, [CodeCall(tool, OUTSIDE_TURN, arguments)], parallel=False)
+        # No event records this call, so nobody else applies what it changed.
         self._conversation.state.apply(answer.actions.get("state_delta") or {}, answer.actions.get("removed") or ())
         return as_tool_result(answer).returned
 
     # The model ----------------------------------------------------------------------------------------------------
 
     async def _before_model(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
+        # A new request to the model: calls that code put into the last answer have been carried out by now.
         self._called_by_code.clear()
         if self.speech is not None:
             # An after_agent callback may replace everything the agent said, so nothing of it is spoken before.
@@ -168,7 +174,7 @@ class PlatformCode:
             return replace(answer, subject=subject)
         content = self._accept_content(answer.returned)
         if is_partial(answer.returned) and not calls(content):
-            await self._say_partial_response(invocation, content)
+            self._say_partial_response(invocation, content)
             return replace(answer, returned=None, subject=subject)
         return replace(answer, returned=content)
 
@@ -176,9 +182,11 @@ class PlatformCode:
         answer = await self._agent_callbacks(invocation, CallbackPoint.AFTER_MODEL, subject)
         if answer.error is not None:
             return answer
+        # A callback may change the response in place or return another one.
         response = object_at(answer.subject or subject, "llm_response", "content")
         content = self._accept_content(response if answer.returned is None else answer.returned)
         spoken = "\n".join(texts(content))
+        # Guardrails judge what the caller would hear, so they come after the app's own changes of it.
         guardrail = await self._guardrail_checker.check_answer(
             invocation, self._guardrails(invocation), subject, spoken
         )
@@ -200,10 +208,11 @@ class PlatformCode:
         text = await self._guardrail_checker.generate_answer(guardrail.prompt)
         return {"role": "model", "parts": [{"text": text}] if text else []}
 
-    async def _say_partial_response(self, invocation: Invocation, content: Content) -> None:
+    def _say_partial_response(self, invocation: Invocation, content: Content) -> None:
         """Say a callback's partial response at once; the model is asked all the same, and answers meanwhile."""
         for text in texts(content):
             self._effects.say(text)
+        # In the history, so that the model goes on from these words instead of repeating them.
         event = Event(invocation.node.name, content, branch=invocation.branch, invocation_id=invocation.invocation_id)
         self._conversation.append(event)
 
@@ -217,10 +226,11 @@ class PlatformCode:
         if not call:
             return part
         name = text_at(call, "name")
+        # By name, because a call that comes from code has no identifier yet: the tree gives it one later.
         self._called_by_code.add(name)
         return {**part, "function_call": {**call, "args": with_folder_names(self._app, name, object_at(call, "args"))}}
 
-    async def _settle_deferred_speech(self, invocation: Invocation, *, replaced: bool) -> None:
+    def _settle_deferred_speech(self, invocation: Invocation, *, replaced: bool) -> None:
         """Say what waited for the `after_agent` callback, or drop it from the speech and from the history alike."""
         if self.speech is None:
             return
@@ -228,13 +238,15 @@ class PlatformCode:
             self.speech.release()
             return
         self.speech.drop()
+        own = (invocation.invocation_id, invocation.node.name)
         for index, event in enumerate(self._conversation.events):
-            if (event.invocation_id, event.author) == (invocation.invocation_id, invocation.node.name) and texts(
-                event.content
-            ):
-                kept = [part for part in parts(event.content) if not part.get("text")]
-                event.content = {**(event.content or {}), "parts": kept}
-                self._conversation.revised = min(self._conversation.revised, index)
+            if (event.invocation_id, event.author) != own or not texts(event.content):
+                continue
+            # Calls stay in the history: they were carried out, and models refuse a result without its call.
+            kept = [part for part in parts(event.content) if not part.get("text")]
+            event.content = {**(event.content or {}), "parts": kept}
+            # The worker has these events already; it is sent them again from the first that was changed.
+            self._conversation.revised = min(self._conversation.revised, index)
 
     def _tell_model(self, text: str, invocation: Invocation) -> None:
         """Append a text to the newest content of the role `user`.
@@ -245,6 +257,7 @@ class PlatformCode:
         index = next((place for place in range(len(events) - 1, -1, -1) if events[place].content), None)
         content = None if index is None else events[index].content
         if index is None or content is None or content.get("role") != "user":
+            # After an answer of the model there is nothing to append to, as when an agent takes over within a turn.
             self._conversation.append(Event(USER, text_content("user", text), invocation_id=invocation.invocation_id))
             return
         events[index].content = {**content, "parts": [*(content.get("parts") or ()), {"text": text}]}
@@ -257,6 +270,7 @@ class PlatformCode:
 
     async def _check_input(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer | None:
         """Check the caller's words, once in a turn. None: no guardrail was triggered."""
+        # A turn has several requests to the model, after tools and transfers; the caller's words are the same in all.
         if self._checked_turn == invocation.invocation_id:
             return None
         self._checked_turn = invocation.invocation_id
@@ -268,6 +282,7 @@ class PlatformCode:
         response = guardrail.response(self._app)
         if response is not None:
             return CodeAnswer(self._accept_content(response), subject)
+        # `generativeAnswer`: the agent's model answers this turn, by the guardrail's prompt as its instruction.
         request = {**object_at(subject, "llm_request"), "system_instruction": guardrail.prompt}
         return CodeAnswer(None, {**subject, "llm_request": request})
 
@@ -297,6 +312,7 @@ class PlatformCode:
         arguments = with_folder_names(self._app, name, object_at(subject, "args"))
         tool = self._tools.get(name)
         if tool is not None and name in self._called_by_code:
+            # The tree knows an agent's own tools only and would refuse a call of another one.
             call = CodeCall(tool, str(subject.get("call_id") or ""), arguments)
             return (await self.tools(invocation, [call], parallel=False))[0]
         if name == TRANSFER:
@@ -319,29 +335,31 @@ class PlatformCode:
         subject: JsonObject = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
         before = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, subject)
         if before.error is not None or before.returned is not None:
+            # A result of a callback takes the tool's place: the session does not end, nothing is shown.
             return as_tool_result(before)
         arguments = object_at(before.subject if "args" in before.subject else subject, "args")
         if call.tool.name == END_SESSION:
             await self._end_session(arguments)
         elif (widget := self._widgets.get(call.tool.name)) is not None:
-            await self._effects.show_payload(widget.payload(arguments), widget.spoken_text(arguments))
+            self._effects.show_payload(widget.payload(arguments), widget.spoken_text(arguments))
         else:
-            await self._effects.customize_response(arguments)
+            self._effects.customize_response(arguments)
         done: JsonObject = {"status": "ok"}
         after = await self._agent_callbacks(
             invocation, CallbackPoint.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done}
         )
+        # One answer records what both callbacks changed; where both set a key, the later one counts.
         actions = {**before.actions, **after.actions, "skip_summarization": self._ends_turn(call.tool.name)}
         delta = {**(before.actions.get("state_delta") or {}), **(after.actions.get("state_delta") or {})}
         removed = [*(before.actions.get("removed") or ()), *(after.actions.get("removed") or ())]
         return CodeAnswer(after.returned or done, actions={**actions, "state_delta": delta, "removed": removed})
 
     def _runs_here(self, name: str) -> bool:
-        """Whether a tool is the platform's own or a widget, which no worker runs."""
+        """Return whether a tool is the platform's own or a widget, which no worker runs."""
         return name in _SYSTEM or name in self._widgets
 
     def _ends_turn(self, name: str) -> bool:
-        """Whether the model is not asked again. After a widget it is, if it called other tools in the same answer."""
+        """Return whether the turn is over. After a widget it is not when the model called other tools beside it."""
         called = next((found for event in reversed(self._conversation.events) if (found := calls(event.content))), [])
         return name in _SYSTEM or all(self._runs_here(each["name"]) for each in called)
 
@@ -384,7 +402,7 @@ def with_folder_names(app: CxApp, tool: str, arguments: JsonObject) -> JsonObjec
 
 
 def is_partial(returned: JsonObject) -> bool:
-    """Whether a callback's response is marked partial, as a whole or in each of its parts."""
+    """Return whether a callback's response is marked partial, as a whole or in each of its parts."""
     parts = objects_at(returned, "parts")
     return bool(returned.get("partial")) or (bool(parts) and all(part.get("is_partial") for part in parts))
 

@@ -36,18 +36,18 @@ def read_session_end(arguments: Mapping[str, object], variables: Mapping[str, ob
     escalated = as_bool(arguments.get("session_escalated"))
 
     def session_parameter(key: str) -> object:
+        # Apps set these variables early, to have them ready; a session that ends without escalation must not transfer.
         return params.get(key) if key in params else variables.get(key) if escalated else None
 
-    gateway, handoff = (
-        as_map(session_parameter("PHONE_GATEWAY_TRANSFER")),
-        as_map(session_parameter("LIVE_AGENT_HANDOFF")),
-    )
+    gateway = as_map(session_parameter("PHONE_GATEWAY_TRANSFER"))
+    handoff = as_map(session_parameter("LIVE_AGENT_HANDOFF"))
     message = str(session_parameter("ESCALATION_MESSAGE") or "")
     reason = str(arguments.get("reason") or "")
     headers = transfer_headers(handoff)
     partner = as_map(handoff.get("PARTNER"))
     number = str(gateway.get("phone_number") or gateway.get("phoneNumber") or partner.get("sip_uri") or "")
     refer = as_bool(_either(handoff, "sip-refer", "sipRefer")) or as_bool(partner.get("sip_refer"))
+    # Where calls may go, and which headers may be sent there, is decided in `server/outbound.py`, not by the app.
     if number:
         headers |= {str(name): str(value) for name, value in as_map(partner.get("sip_parameters")).items()}
         return message, Handoff(number, reason or number, "refer" if refer else "invite", number, headers)
@@ -62,6 +62,7 @@ def transfer_headers(handoff: Mapping[str, object]) -> dict[str, str]:
     headers = {str(name): str(value) for name, value in x_headers.items()}
     pairs = list(_pairs(_either(handoff, "uui-headers", "uuiHeaders")))
     if pairs:
+        # One header holds all pairs. Hexadecimal (RFC 7433 §4.1) keeps their text within the header's grammar.
         text = ";".join(f"{key}={value}" for key, value in pairs)
         headers["User-to-User"] = text.encode().hex() + _UUI_PARAMETERS
     return headers
@@ -69,6 +70,7 @@ def transfer_headers(handoff: Mapping[str, object]) -> dict[str, str]:
 
 def read_uui(value: str) -> list[dict[str, str]]:
     """Return the `uui-headers` variable of a User-to-User header; empty when it is not in the form that we send."""
+    # What follows the semicolon are parameters: the encoding, and the purpose that we write.
     data = value.partition(";")[0].strip()
     try:
         text = bytes.fromhex(data).decode("utf-8")
@@ -111,6 +113,7 @@ def _pairs(value: object) -> list[tuple[str, str]]:
     for row in rows:
         if not isinstance(row, Mapping):
             continue
+        # A header that is itself called `key` beside one called `value` cannot be told from this form.
         if row.keys() == {"key", "value"}:
             pairs.append((str(row["key"]), str(row["value"])))
         else:
@@ -127,6 +130,7 @@ _PLACEHOLDER = re.compile(r"\$(project|location|app|date|session)\b|\$\{(project
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _RESOURCE = re.compile(r"projects/([^/]+)/locations/([^/]+)/apps/([^/]+)")
 _MAX_FOLDERS, _MAX_NAME = 12, 100
+"""Folders of a path, and characters of a folder's name; what is beyond is cut off."""
 
 
 def recording_folder(app: CxApp, info: CallInfo) -> str:
@@ -141,6 +145,7 @@ def recording_folder(app: CxApp, info: CallInfo) -> str:
         return ""
     prefix = str(config.get("gcsPathPrefix") or DEFAULT_PREFIX)
     values = _values(app, info)
+    # Values are made safe before they are put in, so that none brings a slash; the whole path once more after that.
     filled = _PLACEHOLDER.sub(lambda found: _safe(values[found[1] or found[2]]), prefix)
     folders = [_safe(each) for each in filled.split("/") if each.strip(". ")]
     return "/".join(folders[:_MAX_FOLDERS])
@@ -192,6 +197,7 @@ def ambient_sound(data: JsonObject) -> SetBackground | None:
     if not name:
         return None
     loudness = DEFAULT_LOUDNESS + number_at(config, "volumeGainDb")
+    # The gain is relative to the platform's own level. The bounds keep the sound audible, and below speech.
     return SetBackground(name, min(_MAX_LOUDNESS, max(_MIN_LOUDNESS, loudness)))
 
 
@@ -236,11 +242,13 @@ def read_call_settings(app: CxApp) -> CallSettings:
     strategy = str(errors.get("errorHandlingStrategy") or "")
     barge_in = object_at(audio, "bargeInConfig")
     channel = object_at(app.data, "defaultChannelProfile")
+    # Barge-in may be off for all of an app's calls or for those of the channel.
     uninterrupted = as_bool(barge_in.get("disableBargeIn")) or as_bool(channel.get("disableBargeInControl"))
     return CallSettings(
         inactivity_timeout=parse_duration(audio.get("inactivityTimeout")) or _DEFAULT_INACTIVITY_TIMEOUT,
         barge_in=False if uninterrupted else None,
         takes_keys=not as_bool(channel.get("disableDtmf")),
+        # The words of the app's language, else of any: one in another language beats the server's general sentence.
         fallback="" if strategy == "NONE" else str(messages.get(app.language) or next(iter(messages.values()), "")),
         max_fallbacks=_whole_number(fallback.get("maxFallbackAttempts")) if strategy == "FALLBACK_RESPONSE" else 0,
         ends_on_error=strategy == "END_SESSION",

@@ -28,7 +28,7 @@ class TransferRule:
     code: Code | None = None
 
     def holds(self, variables: Mapping[str, object]) -> bool:
-        """Whether the expression is true; a rule with Python only is the worker's to decide."""
+        """Return whether the expression is true. A rule with Python only is never: the worker decides it."""
         return bool(self.expression) and _holds(self.expression, variables)
 
 
@@ -49,6 +49,7 @@ def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapp
         for _, rule, target in _rules(app, agent, parent)
         if rule.get("disablePlannerTransfer") is not None and _is_disabled(rule["disablePlannerTransfer"], variables)
     }
+    # Peers are no targets: a conversation goes down to a child or up to the parent.
     targets = [name for each in agent.children if (name := app.agent_named(each))]
     return [name for name in (*targets, *([parent] if parent else [])) if name not in disabled]
 
@@ -60,13 +61,14 @@ def condition_expression(condition: JsonValue) -> str:
 
 
 def _is_disabled(condition: JsonValue, variables: Mapping[str, object]) -> bool:
-    """Whether a condition holds; a rule without one always does."""
+    """Return whether a condition holds; a rule without one always does."""
     expression = condition_expression(condition)
     return not expression or _holds(expression, variables)
 
 
 def _holds(text: str, variables: Mapping[str, object]) -> bool:
-    """Whether an expression is true, or the text `true`. One that fails is not, and the log says why."""
+    """Return whether an expression is true, or the text `true`. One that fails is not, and the log says why."""
+    # Published apps name variables in each of these ways.
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
         value = _expression(text).evaluate(names)
@@ -76,6 +78,7 @@ def _holds(text: str, variables: Mapping[str, object]) -> bool:
         return False
 
 
+# Rules are asked before every request to the model; an expression is parsed once.
 @lru_cache(maxsize=1000)
 def _expression(text: str) -> Expression:
     return Expression(text)

@@ -40,7 +40,7 @@ class TurnEffects:
     """Effects of an app's code on the call: one object per call, opened again for each turn.
 
     Texts are matched by their words: a text that code marked as uninterruptible, cancellable or as a recording has the
-    mark whoever emits it.
+    mark wherever it is emitted, by this object or by the tree.
     """
 
     def __init__(self, write_metric: MetricWriter, recordings: Recordings) -> None:
@@ -62,6 +62,8 @@ class TurnEffects:
     def open(self, emit: Emit, decide: Callable[[Ending], None]) -> None:
         """Begin a turn: `emit` takes its actions, `decide` how it ends."""
         self._emit, self._decide = emit, decide
+        # Marks hold for one turn: the same words may be said without them in the next. Payloads stay, because a client
+        # may take those of an interrupted turn later.
         self._uninterruptible.clear()
         self._cancellable.clear()
         self._recorded_pcm.clear()
@@ -73,13 +75,14 @@ class TurnEffects:
             self._decide(ending)
 
     def say(self, text: str, *, interruptible: bool = True) -> None:
-        """Say a text now, without asking the model."""
+        """Say a text now, without asking the model. It is not held back for an `after_agent` callback."""
         if self._emit is not None and text.strip():
             self._emit(self.mark_speech(Say(text.strip(), interruptible)))
 
     async def write_metric(self, name: str, value: JsonValue) -> None:
         """Write a metric of the call to the store and to the record."""
         self.metrics.append({"name": name, "value": value})
+        # The store first: whoever sees `MetricWritten` may count on the metric being durable.
         await self._write_metric(name, value)
         if self._emit is not None:
             self._emit(MetricWritten(name, value))
@@ -105,6 +108,7 @@ class TurnEffects:
             if not blob:
                 kept.append(part)
             elif (words := self._render_blob(blob)) is None:
+                # Alone, such a part is the whole answer; beside words it changes nothing.
                 silent = True
             elif words:
                 kept.append({"text": words})
@@ -131,6 +135,7 @@ class TurnEffects:
         pcm = self._recordings.pcm(uri)
         if pcm is None:
             return ""
+        # The history and the transcript have a text in the place of audio; `mark_speech` finds the audio by it.
         words = f"[{PurePosixPath(uri).name}]"
         self._recorded_pcm[words] = pcm
         if data.get("interruptable") is False:
@@ -139,7 +144,7 @@ class TurnEffects:
             self._cancellable.add(words)
         return words
 
-    async def show_payload(self, payload: JsonObject, text: str) -> None:
+    def show_payload(self, payload: JsonObject, text: str) -> None:
         """Keep a payload for the client's screen and say the text that goes with it."""
         self._put_payload(dict(payload))
         self.say(text)
@@ -162,12 +167,14 @@ class TurnEffects:
             self._uninterruptible.add(text)
         if data.get("enableDtmf"):
             timeout = parse_duration(data.get("dtmfEndpointingTimeout")) or ENDPOINTING_MODES["mid"]
+            # An empty text is a choice of the app: no key ends the entry, only the timeout does.
             finish = data.get("dtmfFinishDigit")
             self.collect_digits("#" if finish is None else str(finish), timeout)
         else:
+            # The response is the whole answer: without this the model would be asked for more words.
             self.decide(Listen())
 
-    async def customize_response(self, arguments: Mapping[str, object]) -> None:
+    def customize_response(self, arguments: Mapping[str, object]) -> None:
         """Carry out the system tool `customize_response`."""
         text = str(arguments.get("content") or "")
         self.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
@@ -178,6 +185,7 @@ class TurnEffects:
 
     def collect_digits(self, finish: str, timeout: float) -> None:
         """Take key presses as the next turn. `finish`: the key that ends it; `timeout`: seconds without a key."""
+        # `while_speaking`: a caller who knows the menu need not hear it to its end.
         digits = DigitSettings(
             end_key=finish,
             end_key_alone=True,
@@ -203,10 +211,10 @@ def _decode_json(blob: JsonObject) -> JsonValue:
 
 
 class DeferredSpeech:
-    """The way of a turn's actions on which the words of an agent wait whose `after_agent` callback may replace them.
+    """Holds back the words of an agent while its `after_agent` callback may still replace them.
 
-    Everything else passes at once. Words of one agent are never held behind those of the next: a change of agents
-    releases them.
+    All actions of a turn go through it; those that are not speech pass at once. Words of one agent never wait behind
+    those of the next: a change of agents releases them.
     """
 
     def __init__(self, emit: Emit) -> None:
@@ -237,7 +245,7 @@ class DeferredSpeech:
             self._emit(action)
 
     def drop(self) -> None:
-        """Forget what was held back: the callback has put other words in its place."""
+        """Forget what was held back, because the callback has put other words in its place."""
         self._held.clear()
         self._holder = ""
 
@@ -257,7 +265,7 @@ class TurnSpans:
         self._children: list[tuple[float, Span]] = []
 
     def begin(self) -> None:
-        """Begin a turn: forget the spans of the last one."""
+        """Begin a turn, and forget the spans of the last one."""
         self._began = self._clock()
         self._children.clear()
 
@@ -282,6 +290,7 @@ class TurnSpans:
 
     def root_span(self, attributes: JsonObject) -> Span:
         """Return the turn's span with its parts, in the order in which they began."""
+        # Spans are added when they end: a callback inside of another part comes before that part.
         children = [each for _, each in sorted(self._children, key=lambda child: child[0])]
         return {**span("turn", self._began, self._clock(), attributes), "childSpans": children}
 

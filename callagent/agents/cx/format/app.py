@@ -184,6 +184,7 @@ def tool_timeout(data: JsonObject) -> float | None:
 
 def tool_name(tool: ToolConfig) -> str:
     """Return the name by which the model and code call a tool."""
+    # Models refuse names with spaces, which display names often have.
     if tool.kind == "pythonFunction" and tool.function and not tool.display_name.isidentifier():
         return tool.function
     if tool.kind == "openApiTool" and tool.function:
@@ -195,6 +196,7 @@ def referenced_tool_name(app: CxApp, named: JsonObject) -> str:
     """Return the tool that an example or evaluation refers to, by the name under which the model calls it."""
     inside = named.get("toolsetTool")
     if isinstance(inside, Mapping):
+        # Tools of a toolset are called by its display name and their own; `agent_tree.py` makes the same names.
         given = str(inside.get("toolset") or "")
         toolset = app.toolset_named(given)
         shown = app.toolsets[toolset].display_name if toolset else given.rsplit("/", 1)[-1]

@@ -107,6 +107,7 @@ def read_export(path: Path) -> AppExport:
 
 def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
     """Return the version of a call: always the same one for an identifier, each as often as its share."""
+    # By the identifier and not by chance: a session that is opened anew, or a worker that is replaced, gets the same.
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8], "big") % 100
     for each in served:
         number -= each.percent
@@ -136,6 +137,7 @@ class _Export:
             data = self._reader.document(file) or {}
             for named in (str(data.get("name") or "").rsplit("/", 1)[-1], str(data.get("displayName") or "")):
                 found.setdefault(named, folder)
+        # A folder's own name wins over a display name of another deployment that is the same.
         return {**found, **{folder: folder for folder in folders}}
 
     def deployment(self, name: str) -> list[ServedApp]:
@@ -164,6 +166,7 @@ class _Export:
         data = self._reader.document(file)
         if data is None:
             return None
+        # The deployment's own version gets the calls that the experiment leaves over.
         whole = self._known(file, "appVersion", data.get("appVersion"))
         rows = self._split(file, data)
         rest = 100 - sum(percent for _, percent, _ in rows)
@@ -173,6 +176,7 @@ class _Export:
                 self._reader.error(CheckRule.DEPLOYMENT, file, "trafficAllocations", message)
             return None
         known = [(variant, percent, version) for variant, percent, version in rows if version is not None]
+        # In records the draft has the deployment's name, because `-` says nothing there.
         if rest or not known:
             known.append((name if whole == DRAFT else whole, rest, whole))
         profile = data.get("channelProfile")

@@ -21,6 +21,11 @@ from callagent.json_values import JsonObject, JsonValue, object_at
 
 
 class CheckRule(str, Enum):  # noqa: UP042 - a member has a meaning beside its value
+    """What `check` may find in an app: an identifier that never changes, and one line that explains it.
+
+    Identifiers in brackets are those of the platform's published linter (cxas-scrapi), where it looks for the same.
+    """
+
     _value_: str
     meaning: str
 
@@ -123,6 +128,7 @@ class DocumentReader:
 
     def folders(self, kind: str) -> list[tuple[str, str]]:
         """Return name and main file of each object of a kind, such as `agents`; one without a main file is an error."""
+        # The files are all that is known of folders: a file directly in `agents/` is no object.
         names = {parts[1] for path in self.files.contents if (parts := PurePosixPath(path).parts)[0] == kind
                  and len(parts) > 2}  # fmt: skip
         found = []
@@ -149,6 +155,7 @@ class DocumentReader:
         except json.JSONDecodeError as error:
             self.error_at(CheckRule.UNREADABLE, file, error.lineno, f"this is not valid JSON: {error.msg}")
             return None
+        # Raised by deep nesting in either format.
         except (ValueError, RecursionError) as error:
             self.error_at(CheckRule.UNREADABLE, file, getattr(error, "line", 1), f"not valid: {error}")
             return None
@@ -182,6 +189,7 @@ class DocumentReader:
         found = self.files.text(value)
         if found is not None:
             return found
+        # The format does not say whether a text is in place or names a file; what looks like a path should be one.
         if value.endswith(".txt") and "\n" not in value:
             self.error(CheckRule.NO_SUCH_FILE, file, key, f"'{key}' names '{value}', which does not exist")
             return ""
@@ -194,6 +202,7 @@ class DocumentReader:
             return None
         found = self.files.text(value)
         if found is None and ("\n" in value or "def " in value):
+            # Snapshots of versions have Python in place; its lines are counted within the text.
             return Code(file, value)
         if found is None:
             self.error(CheckRule.NO_SUCH_FILE, file, value, f"'pythonCode' names '{value}', which does not exist")
@@ -204,6 +213,7 @@ class DocumentReader:
         """Return a list of objects; empty, with an error: the value is something else."""
         value = data.get(key) or []
         found = [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+        # One wrong item makes the whole list empty: what is left would lead to errors that follow from this one.
         if not isinstance(value, list) or len(found) < len(value):
             self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of objects")
             return []
@@ -245,6 +255,7 @@ def parse_yaml(text: str) -> JsonValue:
         return data
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        # The library's own text has several lines and quotes the document.
         raised = _NotYaml((error.problem or str(error)).splitlines()[0])
         raised.line = mark.line + 1 if mark else 1
         raise raised from None
@@ -295,6 +306,7 @@ def _filled(data: JsonObject, values: JsonValue) -> JsonObject:
         had = filled.get(key)
         if isinstance(had, Mapping) and isinstance(value, Mapping):
             filled[key] = _filled(had, value)
+        # The export wins where it says something: `environment.json` completes it and does not override it.
         elif had is None or had == PLACEHOLDER:
             filled[key] = value
     return filled

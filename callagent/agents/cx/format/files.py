@@ -21,7 +21,7 @@ from callagent.log import get_logger
 APP_FILES = ("app.json", "app.yaml", "app.yml")
 MAX_FILES = 10_000
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of all files together, unpacked."""
+"""Bytes of all files together, unpacked: a small zip may hold a very large file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,11 @@ def read_files(path: Path) -> AppFiles:
 
 
 def is_app_folder(path: Path) -> bool:
-    """Whether a folder has a main file that names a root agent or has `agents/` beside it."""
+    """Return whether a folder has a main file that names a root agent or has `agents/` beside it."""
     found = next((path / name for name in APP_FILES if (path / name).is_file()), None)
     if found is None:
         return False
+    # Other formats have an `app.yaml`, too.
     return (path / "agents").is_dir() or b"rootAgent" in found.read_bytes()[:MAX_BYTES]
 
 
@@ -89,7 +90,7 @@ def app_folder(path: Path) -> Path:
 
 
 def is_cx_app(path: Path) -> bool:
-    """Whether `path` is an exported app, as a folder or zip, or a deployment's folder in one."""
+    """Return whether `path` is an exported app, as a folder or zip, or a deployment's folder in one."""
     if path.is_dir():
         return is_app_folder(app_folder(path))
     if path.suffix.lower() != ".zip" or not path.is_file():
@@ -127,11 +128,14 @@ def _read_zip(path: Path) -> AppFiles:
         for entry in archive.infolist():
             if entry.is_dir():
                 continue
+            # Nothing is unpacked to the disk here, but `write` may do so with these very names.
             if PurePosixPath(entry.filename).is_absolute() or ".." in PurePosixPath(entry.filename).parts:
                 raise ProjectError(f"{entry.filename}: leads out of the app's folder")
+            # By the size that the zip's directory states, before anything is read.
             left -= entry.file_size
             _check_size(left, len(contents))
             contents[entry.filename] = archive.read(entry)
+    # An export has everything in one folder; zips made by hand often have the files at their root.
     root = _root_of(contents)
     return AppFiles(root, {name.removeprefix(f"{root}/") if root else name: raw for name, raw in contents.items()})
 
@@ -163,6 +167,7 @@ class Recordings:
 
     def pcm(self, uri: str) -> bytes | None:
         """Return 16-bit mono samples at the call's rate; None: it cannot be played, and the log says why."""
+        # A recording that cannot be played is kept as None: it is looked for and reported once.
         if uri not in self._made:
             self._made[uri] = self._read(uri)
         return self._made[uri]
@@ -181,6 +186,7 @@ class Recordings:
 
 def recording_path(files: AppFiles, uri: str) -> str | None:
     """Return the app's file for an address; None: there is none."""
+    # `gs://bucket/prompts/hold.wav`: without the scheme and the bucket.
     bare = uri.partition("://")[2].partition("/")[2] if "://" in uri else uri
     path = PurePosixPath(bare)
     candidates = [path.as_posix(), f"audio/{path.name}", path.name]
@@ -188,6 +194,8 @@ def recording_path(files: AppFiles, uri: str) -> str | None:
 
 
 def _samples(data: bytes) -> bytes:
+    """Return the audio of a WAV file as 16-bit mono samples at the call's rate. Raises ValueError and `wave.Error`."""
+    # Imported here: apps without recordings do not need it, and from Python 3.13 on it is a package of its own.
     import audioop
 
     with wave.open(io.BytesIO(data)) as file:

@@ -60,6 +60,7 @@ class AppReader(DocumentReader):
         data = self.document(app_file)
         if data is None:
             return None
+        # Before the objects are read, because it completes them too.
         if ENVIRONMENT_FILE in self.files.contents:
             self._environment = Environment(self.document(ENVIRONMENT_FILE) or {})
         data = self._environment.app(data)
@@ -73,6 +74,7 @@ class AppReader(DocumentReader):
             files=self.files,
             name=str(data.get("displayName") or data.get("name") or name),
             data=data,
+            # Found by `_check_app`: names are resolved with the app's own agents.
             root_agent="",
             global_instruction=self.text_at(app_file, data, "globalInstruction"),
             agents=agents,
@@ -116,6 +118,7 @@ class AppReader(DocumentReader):
             data = self.document(file)
             if data is None or data.get("invalid"):
                 continue
+            # Only the agent that answers sees the example: others would learn what is not theirs to do.
             entry = str(data.get("entryAgent") or app.root_agent)
             agent = app.agent_named(entry)
             if agent is None:
@@ -160,6 +163,7 @@ class AppReader(DocumentReader):
 
     def _check_tree(self, app: CxApp, root: str) -> None:
         """Report agents that are the child of two agents."""
+        # From the root: agents that nothing leads to have no place in the tree, and cycles end here.
         parents: dict[str, str] = {root: ""}
         waiting = [root]
         while waiting:
@@ -183,6 +187,7 @@ class AppReader(DocumentReader):
         for point, key in POINTS.items():
             listed = [each for each in self.objects(file, data, key) if not each.get("disabled")]
             callbacks[point] = [code for each in listed if (code := self.code(file, each.get("pythonCode")))]
+        # By index, because a rule has no name; `engine/transfer_rules.py` counts the rules in the same way.
         conditions = {}
         for index, rule in enumerate(self.objects(file, data, "transferRules")):
             condition = self.object_at(file, rule, "deterministicTransfer", "pythonCodeCondition")
@@ -222,6 +227,7 @@ class AppReader(DocumentReader):
         kind = kinds[0] if kinds else ""
         own = object_at(data, kind)
         code = self.code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
+        # A fake is on unless it is switched off; sessions and tests say whether fakes are used at all.
         fake = self.object_at(file, data, "toolFakeConfig")
         block = self.object_at(file, fake, "codeBlock").get("pythonCode") if fake.get("enableFakeMode", True) else None
         return ToolConfig(
@@ -249,6 +255,7 @@ class AppReader(DocumentReader):
 
     def _schema(self, file: str, own: JsonObject) -> JsonObject | None:
         """Return an OpenAPI description that is written in place or in the file that it names; None: there is none."""
+        # JSON is YAML, so one parser reads both; a description in place has more than one line.
         named = str(own.get("openApiSchema") or own.get("schema") or "")
         text = self.files.text(named) if "\n" not in named else named
         if text is None:
@@ -259,6 +266,7 @@ class AppReader(DocumentReader):
         except ValueError as error:
             self.error_at(CheckRule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}")
             return None
+        # A warning: the rest of the app works, and the calls of this tool fail with an error that the model is told.
         if PLACEHOLDER in text and not own.get("url"):
             message = f"the server is left open ({PLACEHOLDER}): {ENVIRONMENT_FILE} has no 'url' for it"
             self.warning_at(CheckRule.OPEN_SERVER, named or file, 1, message)
@@ -297,6 +305,7 @@ class AppReader(DocumentReader):
                     f"variable '{name}': type '{kind}' is not one of {', '.join(_DEFAULT_OF_TYPE)}",
                 )
                 continue
+            # `null` is a default like any other, so it is not the same as none.
             defaults[name] = schema["default"] if "default" in schema else _DEFAULT_OF_TYPE[kind]
         return defaults
 
@@ -335,6 +344,7 @@ def _bad_patterns(content_filter: JsonObject) -> list[tuple[str, str]]:
 def join_examples(conversations: Sequence[str]) -> str:
     """Return example conversations as a part of the instruction."""
     listed = "\n\n".join(f"Example {number}, {text}" for number, text in enumerate(conversations, 1))
+    # Without the second sentence models take the examples for what this caller has said.
     return f"These conversations show how callers are answered. They are examples, not what was said now.\n\n{listed}"
 
 

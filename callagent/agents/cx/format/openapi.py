@@ -82,6 +82,7 @@ class Operation:
         if cookies:
             headers["Cookie"] = "; ".join(cookies)
         request = OperationRequest(self.method.upper(), self.server.rstrip("/") + path, params, headers)
+        # Without any value for its body the request has none: an empty object could be refused where none is required.
         sent = body.get("body") if self.whole_body else body or None
         if self.form:
             request.data = sent
@@ -106,6 +107,7 @@ class OperationRequest:
 
 def as_text(value: object) -> str:
     """Return a value as it is written in a URL or a header."""
+    # OpenAPI 3, style "simple": the default for paths and headers.
     if isinstance(value, list):
         return ",".join(as_text(each) for each in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -137,6 +139,7 @@ def single_operation(tool: ToolConfig) -> Operation | None:
     if tool.kind != "openApiTool":
         return None
     schema = tool.schema or {}
+    # A description may have more operations than the tool is meant for.
     named = str(tool.own.get("name") or "")
     return next((each for each in operations(schema) if each.name == named), None) or _first(schema)
 
@@ -191,6 +194,7 @@ def _address(server: JsonObject) -> str:
 
 def _media(schema: JsonObject, own: JsonObject) -> tuple[str, JsonObject]:
     """Return media type and description of a request's body, JSON first; empty: it has none."""
+    # Requests are JSON where the server takes it; else the first type that it names, of which only forms work.
     content = object_at(resolved(schema, object_at(own, "requestBody")), "content")
     kind = "application/json" if "application/json" in content else next(iter(content), "")
     return kind, object_at(content, kind)
@@ -201,6 +205,7 @@ def _body(schema: JsonObject, own: JsonObject) -> Iterator[Parameter]:
     if not media:
         return
     body = resolved(schema, object_at(media, "schema"))
+    # A list, or an object of which nothing is known: the model gives it as one argument. Else each property is one.
     if body.get("type") not in (None, "object") or not body.get("properties"):
         yield Parameter("body", "body", body, True)
         return

@@ -44,6 +44,7 @@ from callagent.agents.cx.runtime.classes import (
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
 from callagent.json_values import JsonObject, MutableJsonObject
 
+# What is closed opens sockets, starts processes, or leads around the checked `__import__`.
 _LIBRARIES = frozenset({"pydantic", "pydantic_core", "numpy", "google"})
 _CLOSED = frozenset(
     {
@@ -57,7 +58,7 @@ _GOOGLE = ("google.protobuf",)
 
 
 def may_import(name: str) -> bool:
-    """Whether an app's code may import a dotted name."""
+    """Return whether an app's code may import a dotted name."""
     top = name.partition(".")[0]
     if top == "google":
         return any(f"{name}.".startswith(f"{each}.") for each in _GOOGLE)
@@ -76,6 +77,7 @@ def _import(
     """Import a module for an app's code, in the place of Python's own `__import__`."""
     if level:
         raise ImportError("an app's code has no package: relative imports lead nowhere")
+    # `from urllib import request` brings `urllib.request`: each name of the list may be a module, too.
     wanted = [name, *(f"{name}.{each}" for each in fromlist or ())]
     is_google = name == "google" and fromlist
     for each in wanted[1:] if is_google else wanted:
@@ -160,9 +162,11 @@ class Namespaces:
             **self._platform,
             "__name__": file.rpartition("/")[2].removesuffix(".py"),
             "__file__": file,
+            # Without this key `exec` would put the real builtins there, with the real `__import__`.
             "__builtins__": code_builtins(),
         }
         exec(code, names)
+        # Kept only if the file ran to its end: one that fails is run again, and fails again, when it is next needed.
         self._made[file] = names
         return names
 
@@ -174,6 +178,7 @@ class Namespaces:
             if not callable(found):
                 raise LookupError(f"{file} has no function '{name}'")
             return found
+        # The globals also have functions that the file has imported; its own were compiled from it.
         own = (each for each in names.values() if inspect.isfunction(each) and each.__code__.co_filename == file)
         first = next(own, None)
         if first is None:
@@ -183,6 +188,7 @@ class Namespaces:
 
 def call_by_name(function: Callable[..., object], named: Mapping[str, object]) -> object:
     """Call a function by keyword with those of the arguments that it takes."""
+    # Published callbacks declare only what they use, so the call must not bring more.
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function(**named)
@@ -202,6 +208,7 @@ def declare(function: Callable[..., object], description: str) -> JsonObject:
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
+        # A hint names what the file does not have. The tool works all the same; its arguments are declared as any.
         hints = {}
     properties: MutableJsonObject = {}
     required: list[str] = []
@@ -276,9 +283,12 @@ def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Ite
         left -= 1
         on_over(_line(file, frame))
         if not left:
+            # The core knows from the last report which file it was (`project.describe_app`).
             os._exit(1)
         raise OutOfTime(f"not done after {seconds:g} s")
 
+    # A timer and not a thread: only a signal gets into a loop that never returns to the caller. It repeats each second,
+    # because the code may catch the first exception.
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:

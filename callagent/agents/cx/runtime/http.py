@@ -89,6 +89,7 @@ class Requests:
         if params:
             joint = "&" if urllib.parse.urlsplit(url).query else "?"
             url = f"{url}{joint}{urllib.parse.urlencode(params, doseq=True)}"
+        # Values may be numbers, which urllib does not take.
         lines = {str(name): str(value) for name, value in (headers or {}).items()}
         body = _body(data, json, lines)
         asked = urllib.request.Request(url, data=body, headers=lines, method=str(method).upper())
@@ -152,6 +153,7 @@ def _body(data: object, json: object, headers: dict[str, str]) -> Iterable[bytes
 
 
 def _response(answer: HTTPResponse | urllib.error.HTTPError) -> ExternalResponse:
+    # One byte more than the limit tells a body that is too long from one that just fits.
     body = answer.read(BODY_LIMIT + 1)
     if len(body) > BODY_LIMIT:
         raise ValueError(f"the answer has more than {BODY_LIMIT} bytes")

@@ -99,6 +99,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         self._namespaces = Namespaces(compiled, platform)
         fakes, mocks = bool(context.get("use_tool_fakes")), context.get("mocks")
         self._toolbox = Toolbox(app, self._namespaces, requests, fakes=fakes, mocks=mocks)
+        # Made last, because they need the toolbox, which needs the namespaces. No file has run before.
         platform["tools"] = Tools(self._toolbox, lambda: self._context)
         platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
 
@@ -119,6 +120,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     def event(self, plain: Mapping[str, object]) -> Event:
         event = Event.model_validate(dict(plain))
+        # Code knows agents by their display names, the engine by their folders.
         event.author = self._displayed.get(event.author, event.author)
         return event
 
@@ -146,6 +148,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     def context_actions(self, context: CallbackContext) -> Plain:
         asked = context.actions
+        # Into the state, whose changes the tree finds by itself; all else is an action.
         context.state.update(asked.state_delta)
         target = asked.transfer_to_agent
         return {
@@ -171,6 +174,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
             return CxSubject({"llm_response": response}, lambda: {"llm_response": _response(response)})
         if point not in ("before_tool", "after_tool"):
             return CxSubject({}, dict)
+        # Callbacks change the arguments in place: the same dictionary goes back to the engine, and to the tool.
         described, arguments = plain["tool"], plain["args"]
         tool = Tool(name=described["name"], description=str(described.get("description") or ""))
         named: dict[str, object] = {"tool": tool, "input": arguments}
@@ -185,6 +189,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         for function in self.functions(agent, point) if own is None else own:
             self._context = context
             returned = self.call(function, context, subject, point)
+            # Guardrails return decisions and rules truth values, so their results have other types than callbacks have.
             if returned is not None:
                 return returned if own is not None else _checked(point, function, returned)
         return None
@@ -231,6 +236,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
             def at(line: int) -> None:
                 self.channel.send({"type": "describing", "file": place + code.file, "line": line})
 
+            # Before the file runs, so that the core knows which file it was if the process ends.
             at(1)
             try:
                 with time_limit(code.file, IMPORT_SECONDS, at):
@@ -241,6 +247,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         def declared(tool: ToolConfig) -> None:
             tools[tool_name(tool)] = declare(self._toolbox.function(tool), tool.description)
 
+        # Every file runs here before the first call does, so that what fails at import is found by `check`.
         for tool in self._app.tools.values():
             if tool.code is not None:
                 run(tool.code, partial(declared, tool))
@@ -293,6 +300,7 @@ def _content(content: Content) -> dict[str, object]:
 
 def _part(part: Part) -> dict[str, object]:
     made = plain(part)
+    # The engine reads `args` of every call; code may leave it out.
     call = made.get("function_call")
     if isinstance(call, dict):
         call.setdefault("args", {})
@@ -362,6 +370,7 @@ class CxRuntime:
         loaded = self._of(str(context.get("deployment") or self._exported.deployment))
         variant = str(context.get("variant") or next(iter(loaded.versions)))
         app, compiled = loaded.versions[variant]
+        # The session's own version first: the order is how it is found again (`CxSession`).
         places = {variant: loaded.places[variant], **loaded.places}
         return CxSession(app, compiled, context, checkpoint, channel, places)
 

@@ -75,6 +75,7 @@ class Authentication:
 
     def _cached_token(self, name: str, fetch: Callable[[], tuple[str, float]]) -> str:
         """Return a token by what it is for. `fetch` returns a new one and the seconds until it expires."""
+        # Tools run side by side in threads: the first one fetches, the others wait and take the same token.
         with self._fetching:
             until, token = self._tokens.get(name, (0.0, ""))
             if time.monotonic() >= until:
@@ -89,12 +90,14 @@ class Authentication:
         return self._cached_token(asked, lambda: access_token(self._requests, address, scopes))
 
     def _identity_token(self, address: str) -> str:
+        # An identity token is good for one server, whatever path is asked for.
         parts = urlsplit(address)
         audience = f"{parts.scheme}://{parts.netloc}"
         return self._cached_token(f"identity {audience}", lambda: identity_token(self._requests, audience))
 
     def _client_token(self, oauth: JsonObject) -> str:
         scopes = " ".join(str(each) for each in list_at(oauth, "scopes"))
+
         asked = f"client {oauth.get('tokenEndpoint')} {oauth.get('clientId')} {scopes}"
         return self._cached_token(asked, lambda: self._client_credentials(oauth, scopes))
 
@@ -115,6 +118,7 @@ class Authentication:
 
 def read_secret(name: str) -> str:
     """Return a secret from the environment. Raises `SecretMissing`."""
+    # The version is not looked at: the environment has one value for a secret.
     found = _SECRET.fullmatch(name)
     variable = found[1] if found else name
     value = os.environ.get(variable)
@@ -173,6 +177,7 @@ def _granted(requests: Requests, key: JsonObject, claims: Mapping[str, str]) -> 
 
 def _signed(key: JsonObject, payload: Mapping[str, object]) -> str:
     """Return a JWT signed with RS256 (RFC 7518 §3.3). Raises `SecretMissing` when the key cannot be used."""
+    # Imported here, because few apps have a service account. RS256 needs `cryptography`, of the extra `google`.
     import jwt
 
     if "RS256" not in jwt.algorithms.get_default_algorithms():
@@ -238,6 +243,7 @@ class McpTools:
 
     def _of_toolset(self, name: str) -> tuple[JsonObject, str] | None:
         """Return a toolset's settings and the server's name of a tool, from the name under which the app has it."""
+        # Any name with a toolset's prefix may be one of its tools: what the server has is not asked again in a call.
         for toolset in self._toolsets.values():
             prefix = f"{toolset.display_name}_"
             if toolset.mcp is not None and name.startswith(prefix):
@@ -255,6 +261,7 @@ class McpTools:
         self._authentication.apply(own, request, session)
         if request.params:
             address = f"{address}{'&' if '?' in address else '?'}{urlencode(request.params)}"
+        # Headers belong to the key, because a token may be the caller's: nobody may be answered in another's name.
         key = address, tuple(sorted(request.headers.items()))
         if key not in self._servers:
             self._servers[key] = McpServer(HttpWire(address, request.headers), timeout=MAX_TOOL_SECONDS)

@@ -76,6 +76,7 @@ class Toolbox:
         faked = self._fake(name, arguments, context)
         if faked is not None:
             return faked
+        # The app's own Python first: its names are certain, those of a server's tools are known by a prefix only.
         if name in self._python:
             return self._run_python(self._python[name], arguments, context)
         if name in self._unavailable:
@@ -117,6 +118,7 @@ class Toolbox:
         if name in self._unavailable:
             return ExternalResponse(json.dumps(NOT_HERE), ERROR, "not available")
         if name not in self._python:
+            # There is no such tool, and `run` says which there are.
             self.run(name, arguments, context)
         try:
             returned = self._run_python(self._python[name], arguments, context)
@@ -128,12 +130,14 @@ class Toolbox:
     def function(self, tool: ToolConfig) -> Callable[..., object]:
         """Return the function of a Python tool. Raises LookupError and what the file raises."""
         assert tool.code is not None
+        # Exports name the function, or the tool is called like it; the first function of the file is the last resort.
         names = self._namespaces.get(tool.code.file)
         wanted = next((each for each in (tool.function, tool_name(tool), tool.name) if callable(names.get(each))), "")
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
 
     def _fake(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
         """Return the answer of a mock or fake; None: there is none, and the tool itself runs."""
+        # A copy, because code may change what it gets; the last answer is kept for all further calls.
         if answers := self._mocks.get(name):
             return copy.deepcopy(answers.pop(0) if len(answers) > 1 else answers[0])
         code = self._fakes.get(name)
@@ -173,6 +177,7 @@ class AsyncTools:
 
     def __getattr__(self, name: str) -> Callable[..., Callable[[], ExternalResponse]]:
         def start(arguments: JsonObject | None = None, **named: JsonValue) -> Callable[[], ExternalResponse]:
+            # The context is that of the calling code, taken before the thread runs: it may be another one by then.
             context, given = self._context(), {**(arguments or {}), **named}
             answers: list[ExternalResponse] = []
             errors: list[BaseException] = []
@@ -183,6 +188,7 @@ class AsyncTools:
                 except BaseException as error:  # raised where the answer is asked for
                     errors.append(error)
 
+            # A daemon: a tool that nobody waits for must not keep the worker's process from ending.
             thread = threading.Thread(target=run, daemon=True)
             thread.start()
 

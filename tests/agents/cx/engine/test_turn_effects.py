@@ -230,7 +230,7 @@ async def test_a_turn_tells_of_model_tool_and_callback(tmp_path: Path) -> None:
     path = write_app(tmp_path, tools={"look": tool}, callbacks={"after_agent": after})
     asks = {"calls": [{"name": "look", "arguments": {"a": "x"}}]}
     async with driven(path, asks, {"text": "Yes."}) as agent:
-        outputs = [output async for output in CxSession(agent.agent).take([{"text": "Look."}])]
+        outputs = [output async for output in CxSession(agent.agent).run_inputs([{"text": "Look."}])]
     whole = json.loads(json.dumps(outputs[-1]["diagnosticInfo"]["rootSpan"]))
     assert whole["attributes"] == {"turnIndex": 1}
     children = whole["childSpans"]
