@@ -40,14 +40,17 @@ DIMENSIONS = 384
 
 @lru_cache(maxsize=1)
 def open_embedder() -> Embedder | None:
-    """The one of this process; None where the extra `local` is not installed. Raises `UserError` for altered files."""
+    """Return this process's embedder; None where the extra `local` is not installed.
+
+    Raises `UserError` where the files are not those that were measured.
+    """
     if any(find_spec(name) is None for name in (*LIBRARIES, MODEL[0], TOKENIZER[0])):
         return None
     return MiniLm(_file(*MODEL), _file(*TOKENIZER), Path.home() / ".cache" / "callagent" / "vectors")
 
 
 class MiniLm:
-    """Implements `Embedder`. One thread for all calls: the library leaves the interpreter free while it computes."""
+    """The `Embedder`. One thread serves all calls: the library leaves the interpreter free while it computes."""
 
     def __init__(self, model: Path, tokenizer: Path, cache: Path | None = None) -> None:
         """`cache`: a folder for the vectors of whole projects; None: they are computed at each start."""
@@ -55,22 +58,25 @@ class MiniLm:
         self._tokenizer = tokenizer
         self._cache = cache
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedding")
+        # Neither library has types.
         self._loaded: tuple[Any, Any] | None = None
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return one vector for each text, in their order."""
+        # A question is computed at once; many texts are a project's topics, the same at each start.
         if len(texts) <= BATCH or self._cache is None:
             return await self._computed(texts)
         digest = hashlib.sha256("\0".join((MODEL[2], ARITHMETIC, *texts)).encode()).hexdigest()
         path = self._cache / f"{digest[:32]}.npy"
-        kept = await asyncio.to_thread(_kept_vectors, path, len(texts))
-        if kept is None:
-            kept = await self._computed(texts)
-            await asyncio.to_thread(_keep_vectors, path, kept)
-        return kept
+        vectors = await asyncio.to_thread(_read_vectors, path, len(texts))
+        if vectors is None:
+            vectors = await self._computed(texts)
+            await asyncio.to_thread(_write_vectors, path, vectors)
+        return vectors
 
     async def _computed(self, texts: Sequence[str]) -> list[Vector]:
         loop = asyncio.get_running_loop()
-        # Of like length together: a batch costs as much as its longest text.
+        # Texts of like length together: each is padded to the longest of its batch.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found: dict[int, Vector] = {}
         for start in range(0, len(order), BATCH):
@@ -83,7 +89,7 @@ class MiniLm:
         import numpy
 
         session, tokenizer = self._loaded = self._loaded or self._load()
-        # A lone surrogate has no UTF-8 form.
+        # The tokenizer takes UTF-8 only, and a lone surrogate, which a recogniser may send, has no UTF-8 form.
         encoded = tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
         ids = numpy.array([each.ids for each in encoded], dtype=numpy.int64)
         mask = numpy.array([each.attention_mask for each in encoded], dtype=numpy.int64)
@@ -99,6 +105,7 @@ class MiniLm:
         from tokenizers import Tokenizer
 
         options = SessionOptions()
+        # More threads would take the processor from the calls.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         model = computed_in_eight_bits(self._model.read_bytes())
         session = InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -108,8 +115,8 @@ class MiniLm:
         return session, tokenizer
 
 
-def _kept_vectors(path: Path, count: int) -> list[Vector] | None:
-    """None: there are none, or not these."""
+def _read_vectors(path: Path, count: int) -> list[Vector] | None:
+    """Return the vectors that a file has; None where there is none, or where it has others."""
     import numpy
 
     try:
@@ -119,12 +126,13 @@ def _kept_vectors(path: Path, count: int) -> list[Vector] | None:
     return list(found) if found.shape == (count, DIMENSIONS) and found.dtype == numpy.float32 else None
 
 
-def _keep_vectors(path: Path, vectors: list[Vector]) -> None:
-    """A folder that cannot be written costs time at the next start, nothing else."""
+def _write_vectors(path: Path, vectors: list[Vector]) -> None:
+    """Write the vectors to a file. A folder that cannot be written costs time at the next start, nothing else."""
     import numpy
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and renamed: another process never reads half a file.
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".new", delete=False) as file:
             numpy.save(file, numpy.stack(vectors))
         Path(file.name).replace(path)
@@ -133,6 +141,7 @@ def _keep_vectors(path: Path, vectors: list[Vector]) -> None:
 
 
 def _file(package: str, name: str, digest: str) -> Path:
+    """Return a package's file. Raises `UserError` where it is not the one with this digest."""
     spec = find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -157,11 +166,13 @@ _TO_FLOAT = b"\x0a\x02to\x18\x01\xa0\x01\x02"
 _LENGTH, _VARINT, _SIZES = 2, 0, {1: 8, 5: 4}
 
 Field = tuple[int, int, bytes]
-"""Number, wire type, and the value's bytes."""
+"""A field of a protocol buffer: its number, its wire type, and the value's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
+    """An operation of the graph."""
+
     type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -170,13 +181,16 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
+    """A matrix that only products read, by the names of its parts."""
+
     stored: str
-    """Initializer of whole numbers."""
+    """The initializer that holds its eight-bit numbers."""
     scale: str
+    """The initializer that holds the factor of each column."""
 
 
 def computed_in_eight_bits(model: bytes) -> bytes:
-    """The same model with integer products; one that has no such matrices comes back as it is.
+    """Return the same model with integer products; one that has no such matrices comes back as it is.
 
     Raises `ValueError` for bytes that are no model.
     """
@@ -209,13 +223,14 @@ def _replaced(node: _Node, matrices: Mapping[str, _Matrix]) -> Iterator[bytes]:
 
 
 def _matrices(nodes: list[_Node], whole: set[str]) -> Mapping[str, _Matrix]:
-    """What only products read, by the name they read it under."""
+    """Return the matrices that only products read, by the name of the widened matrix that these read."""
     casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.type == "Cast" and node.inputs[0] in whole}
     found = {
         node.outputs[0]: _Matrix(casts[node.inputs[0]], node.inputs[1])
         for node in nodes
         if node.type == "Mul" and node.inputs[0] in casts
     }
+    # A matrix that something else reads as well is still needed widened, and stays as it is.
     for node in nodes:
         kept = node.inputs[:1] if node.type == "MatMul" else node.inputs
         for name in kept:
@@ -224,6 +239,7 @@ def _matrices(nodes: list[_Node], whole: set[str]) -> Mapping[str, _Matrix]:
 
 
 def _product(node: _Node, matrix: _Matrix) -> Iterator[bytes]:
+    """Yield the five operations that compute a product in whole numbers."""
     (output,) = node.outputs
     quantised, scale, zero, whole, real, both = (f"{output}_{part}" for part in ("q", "s", "z", "i", "f", "b"))
     yield _encoded("DynamicQuantizeLinear", (node.inputs[0],), (quantised, scale, zero))
@@ -255,14 +271,18 @@ def _is_whole(tensor: bytes) -> bool:
 
 
 def _flat(tensor: bytes) -> bytes:
-    """A scale for each column, without the row's dimension of one: only so the runtime joins the five steps to one."""
+    """Return the scale of each column without the row's dimension of one.
+
+    The runtime joins the five operations of a product into one kernel only where the scale has one dimension.
+    """
     fields = list(_fields(tensor))
     rows = [each for each in fields if each[:2] == (TENSOR_DIMENSIONS, _VARINT)]
     first = rows[0] if len(rows) == 2 and rows[0][2] == b"\x01" else None
     return b"".join(_field(*each) for each in fields if each is not first)
 
 
-# Protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding/).
+# Protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding/): read here, because for these
+# few fields no further package is needed.
 
 
 def _fields(message: bytes) -> Iterator[Field]:

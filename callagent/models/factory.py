@@ -90,22 +90,24 @@ def _suggestion(name: str) -> str:
 ANY = "*"
 """In a table of names: every name that is not listed."""
 _NAMELESS = ("", "None")
+"""What projects write where they name no model."""
 _MAX_WARNINGS = 100
+"""Names that are told; projects may make names up, and the log must not grow with them."""
 
 
 class ModelNames(Mapping[str, str]):
-    """A project's name of a model -> ours. Names that are not listed are those of `*`, and told once."""
+    """Maps a project's name of a model to ours. A name that is not listed is the one of `*`, and is logged once."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
-        """Raises `KeyError` for what is no name, and for one that is not listed where there is no `*`."""
+        """Return our name. Raises `KeyError` for no name, and for one that is not listed where there is no `*`."""
         if name in _NAMELESS:
             raise KeyError(name)
         if name not in self._names:
-            self._tell(name)
+            self._warn(name)
         return self._names[name if name in self._names else ANY]
 
     def __iter__(self) -> Iterator[str]:
@@ -114,9 +116,9 @@ class ModelNames(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._names)
 
-    def _tell(self, name: str) -> None:
-        if name not in self._told and len(self._told) < _MAX_WARNINGS:
-            self._told.add(name)
+    def _warn(self, name: str) -> None:
+        if name not in self._warned and len(self._warned) < _MAX_WARNINGS:
+            self._warned.add(name)
             log.warning("model_name_not_listed", name=name, used=self._names.get(ANY, "the configured model"))
 
 
@@ -133,11 +135,14 @@ class NamedModels:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
-        """As `LanguageModel`; `settings.model` is one of the others, or the configured model's own name for one."""
+        """Answer as `LanguageModel` does.
+
+        `settings.model` names one of the others; any other name is the configured provider's own, and left to it.
+        """
         model = self.others.get(settings.model)
-        asked = self.configured if model is None else model
+        chosen = self.configured if model is None else model
         own = settings if model is None else replace(settings, model="")
-        async with aclosing(asked.stream(messages, tools, own)) as deltas:
+        async with aclosing(chosen.stream(messages, tools, own)) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -147,7 +152,7 @@ class NamedModels:
 
 
 def lineup_of(model: LanguageModel) -> Lineup[LanguageModel] | None:
-    """The line-up behind the configured model; None: it is alone."""
+    """Return the line-up behind the configured model; None: it has no fallbacks."""
     if isinstance(model, NamedModels):
         model = model.configured
     return model.lineup if isinstance(model, FailoverModel) else None

@@ -26,7 +26,7 @@ class AnswerTimeouts:
     fallback_after: float = 2.5
     """To begin its answer, where another model is left to ask."""
     first_token: float = 6.0
-    """To begin its answer, where none is."""
+    """To begin its answer, where no other model is left."""
     next_token: float = 2.0
     """From one piece of its answer to the next."""
 
@@ -34,18 +34,21 @@ class AnswerTimeouts:
 _SENTENCE_ENDS = re.compile(r"[.!?…:;。！？]['\")\]]*\s|\n")
 
 
-class _Held:
-    """Text of an answer up to the end of a sentence: what nobody has heard yet may come from another model."""
+class _SentenceGate:
+    """Holds an answer's text back until a sentence ends.
+
+    Where the model fails in the middle of a sentence, the caller has heard nothing of it, and another model can say it.
+    """
 
     def __init__(self) -> None:
         self._text = ""
         self.passed = ""
-        """The text that was passed on: it is heard, or about to be."""
+        """The text that was passed on: the caller hears it, or is about to."""
         self.called = False
-        """A call of a function was passed on: what it does cannot be taken back."""
+        """Whether a call of a function was passed on: what it does cannot be taken back."""
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """What may be passed on now. A call of a function goes on at once, with all before it."""
+        """Return what may be passed on now. A call of a function goes on at once, with all text before it."""
         self._text += delta.text
         ends = [match.end() for match in _SENTENCE_ENDS.finditer(self._text)]
         whole = len(self._text) if delta.tool_call else ends[-1] if ends else 0
@@ -57,19 +60,24 @@ class _Held:
         return [replace(delta, text=text)]
 
     def rest(self) -> list[Delta]:
+        """Return the text that is held back, at the end of the answer."""
         text, self._text = self._text, ""
         self.passed += text
         return [Delta(text=text)] if text else []
 
 
-class _Remainder:
-    """Takes from an answer that another model continues the sentences that were passed on before."""
+class _RepetitionFilter:
+    """Removes from a continued answer the sentences that the caller has heard: models repeat them all the same."""
 
     def __init__(self, passed: str) -> None:
         self._passed = {_normal(sentence) for sentence in _sentences(passed)}
 
-    def of(self, delta: Delta) -> Delta | None:
-        """The delta without what the caller has heard already; None: nothing is left of it."""
+    def new_parts(self, deltas: Sequence[Delta]) -> list[Delta]:
+        """Return the deltas without what the caller has heard already."""
+        return [left for delta in deltas if (left := self._new_part(delta)) is not None]
+
+    def _new_part(self, delta: Delta) -> Delta | None:
+        """Return what is new in a delta; None: nothing is."""
         while self._passed and delta.text.strip():
             first = _sentences(delta.text)[0]
             if _normal(first) not in self._passed:
@@ -81,20 +89,20 @@ class _Remainder:
 
 
 class FailoverModel:
-    """The members' breakers are shared by all calls."""
+    """Models in order of preference; the breakers that keep failing ones from being asked are shared by all calls."""
 
     def __init__(
         self, models: Sequence[tuple[str, LanguageModel]], timeouts: AnswerTimeouts = AnswerTimeouts()
     ) -> None:
-        """Names, as settings give them, and models. Those without a provider in front are of this machine."""
+        """`models`: names, as settings give them, and models. Those without a provider's name run on this machine."""
         self._timeouts = timeouts
         members = [Member(name, model, embedded=name.partition("/")[0] not in declarations()) for name, model in models]
         self.lineup = Lineup("model", members)
         self._counted = self.lineup
-        """Where outages are counted, whichever call has them."""
+        """The line-up that counts outages; a call's view has the line-up of the server here."""
 
     def for_call(self) -> LanguageModel:
-        """The same breakers over each model's view of one call."""
+        """Return a view for one call: the same breakers over each model's own view of the call."""
         view = copy(self)
         members = [replace(member, provider=for_call(member.provider)) for member in self.lineup.members]
         view.lineup = Lineup("model", members)
@@ -103,7 +111,10 @@ class FailoverModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
-        """As `LanguageModel`. Of an answer that stops, the next model gives the rest, unless a tool was called."""
+        """Answer as `LanguageModel` does. Where an answer stops, the next model gives the rest.
+
+        After a call of a tool none does: what the tool did cannot be taken back, nor done twice.
+        """
         failure: ProviderError | None = None
         passed = ""
         for place, member in enumerate(self.lineup.members):
@@ -113,23 +124,22 @@ class FailoverModel:
             own = replace(settings, model="") if place else settings
             asked = _continued(messages, passed) if passed and not member.embedded else messages
             answering = member.provider.stream(asked, tools, own)
-            held, remainder = _Held(), _Remainder(passed)
+            gate, repetitions = _SentenceGate(), _RepetitionFilter(passed)
             try:
-                async for delta in self._deltas(answering, member, held):
-                    if (left := remainder.of(delta)) is not None:
-                        yield left
+                async for delta in self._deltas(answering, member, gate, repetitions):
+                    yield delta
                 member.breaker.succeed()
                 return
             except (ProviderError, TimeoutError) as error:
                 if settings.safety and isinstance(error, AnswerWithheld):
-                    # Another model may have no such filter: what is not to be said is said by none.
+                    # Another model may have no such filter, and would say what is not to be said.
                     member.breaker.succeed()
                     raise
                 failure = _as_provider_error(error, member)
                 self._note_failure(member, failure)
-                if held.called:
+                if gate.called:
                     raise failure from None
-                passed += held.passed
+                passed += gate.passed
             finally:
                 await answering.aclose()
         self._counted.outages += 1
@@ -137,21 +147,25 @@ class FailoverModel:
         raise failure or ProviderError("no model may be asked: all have failed lately")
 
     async def _deltas(
-        self, answering: AsyncIterator[Delta], member: Member[LanguageModel], held: _Held
+        self,
+        answering: AsyncIterator[Delta],
+        member: Member[LanguageModel],
+        gate: _SentenceGate,
+        repetitions: _RepetitionFilter,
     ) -> AsyncGenerator[Delta, None]:
-        """What may be passed on of one model's answer. Raises `ProviderError` and `TimeoutError`."""
+        """Yield what may be passed on of one model's answer. Raises `ProviderError` and `TimeoutError`."""
         begun = False
         while (delta := await self._next(answering, member, begun=begun)) is not None:
             begun = True
-            for one in held.feed(delta):
-                yield one
-        for one in held.rest():
-            yield one
+            for part in repetitions.new_parts(gate.feed(delta)):
+                yield part
+        for part in repetitions.new_parts(gate.rest()):
+            yield part
 
     async def _next(
         self, answering: AsyncIterator[Delta], member: Member[LanguageModel], *, begun: bool
     ) -> Delta | None:
-        """Raises `TimeoutError`."""
+        """Return the next step of an answer; None at its end. Raises `TimeoutError`."""
         is_last = member is self.lineup.members[-1]
         seconds = self._timeouts.first_token if is_last else self._timeouts.fallback_after
         if begun:
@@ -176,7 +190,7 @@ def _as_provider_error(error: ProviderError | TimeoutError, member: Member[Langu
 
 
 def _continued(messages: Sequence[Message], passed: str) -> Sequence[Message]:
-    """The conversation for a model that is to go on with an answer of which the caller has heard `passed`."""
+    """Return the conversation for a model that is to go on with an answer of which the caller has heard `passed`."""
     note = (
         f"You have begun your answer already; the caller has heard this part of it: {json.dumps(passed.strip())}\n"
         "Give only the rest of the answer. Repeat nothing of that part."
@@ -188,13 +202,14 @@ def _continued(messages: Sequence[Message], passed: str) -> Sequence[Message]:
 
 
 def _sentences(text: str) -> list[str]:
-    """The text's sentences without the white space before them."""
+    """Return the text's sentences without the white space before them."""
     ends = [match.end() for match in _SENTENCE_ENDS.finditer(text)]
     bounds = [0, *ends, len(text)]
     return [text[start:end].lstrip() for start, end in pairwise(bounds) if text[start:end].strip()]
 
 
 def _normal(sentence: str) -> str:
+    # Two models write the same sentence with other marks and capitals.
     return "".join(letter for letter in sentence.casefold() if letter.isalnum())
 
 

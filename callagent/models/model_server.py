@@ -1,22 +1,24 @@
-"""Server-sent events (WHATWG HTML §9.2), as far as model servers use them: data fields only."""
+"""Streamed answers of model servers over HTTP: connections, deadlines, server-sent events, and what an error means.
+
+Of server-sent events (WHATWG HTML §9.2) model servers use data fields only, so that other fields are passed over.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.json_values import JsonObject, JsonValue, parse_object
 from callagent.log import get_logger
-from callagent.models.protocol import Delta
+from callagent.models.protocol import Delta, ProviderSettings
 
 if TYPE_CHECKING:
     import aiohttp
-
-    from callagent.models.protocol import ProviderSettings
 
 
 class EventTooLong(ValueError):
@@ -24,16 +26,17 @@ class EventTooLong(ValueError):
 
 
 class EventParser:
-    """Bytes in, the data of complete events out."""
+    """Turns bytes into the data of complete events."""
 
     def __init__(self, limit: int) -> None:
+        """`limit`: the longest line in bytes, and the longest event in characters."""
         self._limit = limit
         self._line = bytearray()
         self._data: list[str] = []
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The data of the events that `chunk` completes.
+        """Return the data of the events that `chunk` completes.
 
         Raises `EventTooLong` beyond the limit and `UnicodeDecodeError` for what is not UTF-8.
         """
@@ -43,14 +46,15 @@ class EventParser:
         *lines, rest = _split_lines(self._line)
         self._line = bytearray(rest)
         for line in lines:
-            if event := self._take(line.decode()):
+            if event := self._end_line(line.decode()):
                 found.append(event)
         if len(self._line) > self._limit:
             raise EventTooLong(f"a line is longer than {self._limit} bytes")
         return found
 
-    def _take(self, line: str) -> str:
-        """The event that the line ends; empty: none."""
+    def _end_line(self, line: str) -> str:
+        """Return the event that the line completes; empty: none."""
+        # An empty line ends the event; a comment line begins with a colon, and so has an empty name.
         if not line:
             event, self._data, self._size = "\n".join(self._data), [], 0
             return event
@@ -64,7 +68,7 @@ class EventParser:
 
 
 def _split_lines(data: bytearray) -> list[bytes]:
-    """Complete lines, then the rest; lines end in LF, CRLF or CR."""
+    """Return the complete lines, then the rest; lines end in LF, CRLF or CR."""
     if data.endswith(b"\r"):
         *lines, rest = bytes(data[:-1]).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         return [*lines, rest + b"\r"]
@@ -74,8 +78,9 @@ def _split_lines(data: bytearray) -> list[bytes]:
 log = get_logger(__name__)
 
 EVENT_LIMIT = 1 << 16
-"""Bytes; a longer JSON text would hold up the media loop."""
+"""Bytes of one event; a longer JSON text would hold up the media loop while it is read."""
 _BODY_LIMIT = 4 << 20
+"""Bytes of a whole answer."""
 _OPTIONAL = {"temperature": "temperature", "reasoning_effort": "reasoning_effort", "output_config": "effort"}
 """Fields that not every model takes -> the word by which a refusal (400) names them."""
 _ERROR_BODY_LIMIT = 4096
@@ -83,29 +88,30 @@ _ERROR_BODY_LIMIT = 4096
 
 @dataclass(slots=True)
 class Deadlines:
-    """Of one answer: instants of the loop's clock."""
+    """Until when one answer's tokens must come, as instants of the loop's clock."""
 
     token: float
-    """For the next token."""
+    """Until when the next token must come."""
     total: float
+    """Until when the answer must be whole."""
     next_token_timeout: float
-    """Seconds."""
+    """Seconds from one token to the next."""
     answered: bool = False
-    """The first token has come."""
+    """Whether the first token has come."""
 
     @classmethod
     def begin(cls, first_token_timeout: float, next_token_timeout: float, total_timeout: float) -> Deadlines:
-        """Count from now on; the arguments are seconds."""
+        """Return deadlines that count from now on; the arguments are seconds."""
         now = asyncio.get_running_loop().time()
         return cls(now + first_token_timeout, now + total_timeout, next_token_timeout)
 
     @classmethod
     def of(cls, settings: ProviderSettings) -> Deadlines:
-        """Count from now on."""
+        """Return the deadlines of a provider's settings, counted from now on."""
         return cls.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
 
     def progress(self) -> None:
-        """Note that a token has come; whoever reads the events tells."""
+        """Note that a token has come. Whoever reads the events calls it: only there it is known which are tokens."""
         self.answered = True
         self.token = asyncio.get_running_loop().time() + self.next_token_timeout
 
@@ -114,6 +120,7 @@ class Deadlines:
         return min(self.token, self.total)
 
     def missed(self) -> ProviderTimeout:
+        """Return the error for a deadline that has passed."""
         what = "begin to answer" if not self.answered else "finish its answer"
         if self.answered and self.token < self.total:
             what = "go on with its answer"
@@ -122,16 +129,19 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """One request to a model server."""
+
     url: str
     headers: Mapping[str, str]
-    body: Mapping[str, Any]
+    body: Mapping[str, object]
+    """JSON data."""
 
 
 class Splitter(Protocol):
     """How a stream's bytes become events."""
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The events that the chunk completes. Raises `ValueError`."""
+        """Return the events that the chunk completes. Raises `ValueError`."""
 
 
 class Answer(Protocol):
@@ -139,16 +149,16 @@ class Answer(Protocol):
 
     @property
     def over(self) -> bool:
-        """No further event is of interest."""
+        """Whether no further event is of interest."""
 
-    def take(self, event: str) -> str | None:
-        """The text that an event adds; empty for a part of a tool call or a thought, None for no part of the answer.
+    def feed(self, event: str) -> str | None:
+        """Return the text that an event adds; empty for a part of a tool call or a thought, None for none of these.
 
         Raises `ProviderError` for an error event and for what is no event.
         """
 
     def rest(self) -> Iterable[Delta]:
-        """What is passed on at the end: tool calls, usage. Raises `ProviderError` where the answer is not whole."""
+        """Return what is passed on at the end: tool calls, usage. Raises `ProviderError` where it was cut off."""
 
 
 class ModelServer:
@@ -157,13 +167,13 @@ class ModelServer:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._refused: set[tuple[str, str]] = set()
-        """Models, and the field that they refuse: a temperature where they reason, an effort where they do not."""
+        """Models, each with a field that it refuses: a temperature where it reasons, an effort where it does not."""
 
     async def deltas(self, request: Request, deadlines: Deadlines, answer: Answer) -> AsyncGenerator[Delta, None]:
-        """The answer, its text as it comes. Closing the generator closes the socket; raises as `events` does."""
+        """Yield the answer, its text as it comes. Closing the generator closes the socket; raises as `events` does."""
         async with aclosing(self.events(request, deadlines)) as events:
             async for event in events:
-                text = answer.take(event)
+                text = answer.feed(event)
                 if text is not None:
                     deadlines.progress()
                     yield Delta(text=text, progress=not text)
@@ -175,7 +185,7 @@ class ModelServer:
     async def events(
         self, request: Request, deadlines: Deadlines, splitter: Splitter | None = None
     ) -> AsyncGenerator[str, None]:
-        """The events of the answer, server-sent unless `splitter` knows others. Closing it closes the socket.
+        """Yield the events of the answer, server-sent unless `splitter` knows others. Closing it closes the socket.
 
         Raises `ProviderError`; `ProviderRefused` with the status for 4xx.
         """
@@ -188,7 +198,7 @@ class ModelServer:
                     raise ProviderError(f"the model's answer is longer than {_BODY_LIMIT} bytes")
                 for event in _split(parser, chunk):
                     yield event
-            # A last line may come without its end.
+            # A last line may come without its end, which the parser waits for.
             for event in _split(parser, b"\n\n"):
                 yield event
         finally:
@@ -196,12 +206,13 @@ class ModelServer:
             response.close()
 
     async def close(self) -> None:
+        """End the connections."""
         if self._session:
             await self._session.close()
             self._session = None
 
     async def _answered(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
-        """The response; asked for once more without each field that the model knows nothing of."""
+        """Return the response. The request is repeated without each field that the model turns out not to take."""
         model = str(request.body.get("model"))
         while True:
             body = {key: value for key, value in request.body.items() if (model, key) not in self._refused}
@@ -215,13 +226,13 @@ class ModelServer:
             self._refused.add((model, refused))
 
     async def _post(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
-        """The response with status 200, its body unread."""
+        """Return the response with status 200, its body unread."""
         import aiohttp
 
         headers = dict(request.headers)
         try:
             async with asyncio.timeout_at(deadlines.next):
-                # The key must not follow a redirection to another host.
+                # A redirection is not followed: it would take the key to another host.
                 response = await self._open_session().post(
                     request.url, json=request.body, headers=headers, allow_redirects=False
                 )
@@ -240,7 +251,7 @@ class ModelServer:
         import aiohttp
 
         if self._session is None:
-            # The deadlines are ours; a limit on connections would make calls wait for one another.
+            # The deadlines are ours; aiohttp's limit on connections would make calls wait for one another.
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
                 connector=aiohttp.TCPConnector(limit=0),
@@ -248,30 +259,57 @@ class ModelServer:
         return self._session
 
 
-def read_event(event: str, what: str) -> Mapping[str, Any]:
-    """An event's JSON object; `what` names the protocol. Raises `ProviderError`, also for an event that is an error."""
+def read_event(event: str, what: str) -> JsonObject:
+    """Return an event's JSON object; `what` names the protocol.
+
+    Raises `ProviderError`, also for an event by which the server reports an error.
+    """
     try:
-        data = json.loads(event)
-    except (ValueError, RecursionError) as error:
+        data = parse_object(event)
+    except ValueError as error:
         raise not_of(what, event) from error
-    if not isinstance(data, dict):
-        raise not_of(what, event)
     if reported := data.get("error"):
         raise ProviderError(f"the model's server reported: {error_text(reported)}")
     return data
 
 
+# Of a provider's events, what has another type than documented is an error; `json_values` would pass over it.
+
+
+def as_object(value: JsonValue) -> JsonObject:
+    """Return `value`, a JSON object. Raises `ValueError` where it is none."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"not a JSON object: {value!r}")
+    return value
+
+
+def as_list(value: JsonValue) -> Sequence[JsonValue]:
+    """Return `value`, a JSON array. Raises `ValueError` where it is none."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"not a JSON array: {value!r}")
+    return value
+
+
+def as_int(value: JsonValue) -> int:
+    """Return `value`, a whole number or its digits. Raises `ValueError` where it is none."""
+    if not isinstance(value, int | float | str):
+        raise ValueError(f"not a number: {value!r}")
+    return int(value)
+
+
 def not_of(what: str, event: str) -> ProviderError:
+    """Return the error for an event that is none of the protocol `what`."""
     return ProviderError(f"the model's server sent what is no {what}: {event[:200]!r}")
 
 
 def error_text(error: object) -> str:
+    """Return the message of an error as servers report it: an object with a `message`, or a text."""
     message = error.get("message") if isinstance(error, dict) else error
     return str(message or "")[:500]
 
 
 async def _chunk(response: aiohttp.ClientResponse, deadlines: Deadlines) -> bytes:
-    """What has arrived; empty: the end."""
+    """Return what has arrived; empty at the end."""
     import aiohttp
 
     try:
@@ -291,7 +329,7 @@ def _split(parser: Splitter, chunk: bytes) -> list[str]:
 
 
 async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> ProviderError:
-    """What an HTTP error status means."""
+    """Return the error that an HTTP status means, with the reason that the body gives."""
     import aiohttp
 
     try:
@@ -311,5 +349,5 @@ async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> Pr
 
 
 def _retry_after(value: str) -> float | None:
-    """Seconds (RFC 9110 §10.2.3); a date is not used by these servers."""
+    """Return the seconds of a Retry-After (RFC 9110 §10.2.3); these servers do not use its other form, a date."""
     return float(value) if value.isascii() and value.isdigit() and len(value) < 8 else None

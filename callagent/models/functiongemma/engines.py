@@ -17,12 +17,23 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from callagent.errors import ProviderError, ProviderTimeout, UserError
+from callagent.json_values import JsonObject, parse_object
 from callagent.log import get_logger
 from callagent.models import model_server
-from callagent.models.model_server import EVENT_LIMIT, Deadlines, EventParser, ModelServer, Request, Splitter
+from callagent.models.model_server import (
+    EVENT_LIMIT,
+    Deadlines,
+    EventParser,
+    ModelServer,
+    Request,
+    Splitter,
+    as_int,
+    as_list,
+    as_object,
+)
 from callagent.models.protocol import Usage
 
 log = get_logger(__name__)
@@ -30,10 +41,14 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
+    """A text that the weights are to continue."""
+
     prompt: str
-    """With the token that begins every text; engines that add it themselves take it off."""
+    """It begins with the token that begins every text; engines that add that token themselves take it off."""
     bos: str
+    """The token that begins every text."""
     stops: tuple[str, ...]
+    """Tokens that end the answer."""
     special: tuple[str, ...]
     """Control tokens that must be in the answer's text."""
     max_tokens: int
@@ -61,12 +76,13 @@ class CompletionEngine(Protocol):
     """Runs the weights; shared by all calls."""
 
     constrains: bool
-    """It heeds a request's grammar."""
+    """Whether it heeds a request's grammar."""
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
-        """The continuation. Closing the iterator ends it. Raises `ProviderError`."""
+        """Yield the continuation. Closing the generator stops it. Raises `ProviderError`."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the connections or the process."""
 
 
 _PROTOCOL = "completion"
@@ -74,33 +90,42 @@ _DONE = "[DONE]"
 
 
 class Wire(Protocol):
-    @property
-    def default_url(self) -> str: ...
+    """How one kind of server is spoken to."""
 
     @property
-    def default_model(self) -> str: ...
+    def default_url(self) -> str:
+        """Where the server listens, unless it is told otherwise."""
 
     @property
-    def constrains(self) -> bool: ...
+    def default_model(self) -> str:
+        """The server's name for the weights; empty where it serves one model only."""
 
-    def url(self, base: str) -> str: ...
+    @property
+    def constrains(self) -> bool:
+        """Whether the server heeds a grammar."""
 
-    def body(self, request: CompletionRequest, model: str) -> dict[str, Any]: ...
+    def url(self, base: str) -> str:
+        """Return where requests go."""
 
-    def splitter(self) -> Splitter: ...
+    def body(self, request: CompletionRequest, model: str) -> Mapping[str, object]:
+        """Return the request's JSON data."""
 
-    def piece(self, event: Mapping[str, Any]) -> Piece:
-        """Raises `LookupError`, `TypeError`, `ValueError` for what is no event of this wire."""
+    def splitter(self) -> Splitter:
+        """Return what splits an answer's bytes into events."""
+
+    def piece(self, event: JsonObject) -> Piece:
+        """Return the part of the answer that an event is. Raises `LookupError` or `ValueError` for no such event."""
 
 
 class LineSplitter:
-    """One JSON text per line."""
+    """Splits an answer that has one JSON text per line."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[str]:
+        """Return the lines that the chunk completes. Raises `ValueError`."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if any(len(line) > self._limit for line in (*lines, self._rest)):
             raise ValueError(f"a line is longer than {self._limit} bytes")
@@ -118,9 +143,9 @@ class LlamaCppWire:
     def url(self, base: str) -> str:
         return f"{base.removesuffix('/v1')}/completion"
 
-    def body(self, request: CompletionRequest, model: str) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            # The server begins every prompt with the token of its own.
+    def body(self, request: CompletionRequest, model: str) -> Mapping[str, object]:
+        body: dict[str, object] = {
+            # The server itself puts the token that begins a text before every prompt.
             "prompt": request.prompt_without_bos,
             "stream": True,
             "n_predict": request.max_tokens,
@@ -134,7 +159,7 @@ class LlamaCppWire:
     def splitter(self) -> Splitter:
         return EventParser(EVENT_LIMIT)
 
-    def piece(self, event: Mapping[str, Any]) -> Piece:
+    def piece(self, event: JsonObject) -> Piece:
         if not event.get("stop"):
             return Piece(str(event["content"]))
         usage = _usage(event.get("tokens_evaluated"), event.get("tokens_predicted"))
@@ -152,7 +177,7 @@ class OllamaWire:
     def url(self, base: str) -> str:
         return f"{base.removesuffix('/v1')}/api/generate"
 
-    def body(self, request: CompletionRequest, model: str) -> dict[str, Any]:
+    def body(self, request: CompletionRequest, model: str) -> Mapping[str, object]:
         return {
             "model": model,
             "prompt": request.prompt_without_bos,
@@ -168,7 +193,7 @@ class OllamaWire:
     def splitter(self) -> Splitter:
         return LineSplitter(EVENT_LIMIT)
 
-    def piece(self, event: Mapping[str, Any]) -> Piece:
+    def piece(self, event: JsonObject) -> Piece:
         if not event.get("done"):
             return Piece(str(event["response"]))
         usage = _usage(event.get("prompt_eval_count"), event.get("eval_count"))
@@ -186,7 +211,7 @@ class VllmWire:
     def url(self, base: str) -> str:
         return f"{base.removesuffix('/v1')}/v1/completions"
 
-    def body(self, request: CompletionRequest, model: str) -> dict[str, Any]:
+    def body(self, request: CompletionRequest, model: str) -> Mapping[str, object]:
         return {
             "model": model,
             "prompt": request.prompt,
@@ -197,18 +222,19 @@ class VllmWire:
             "stop": list(request.stops),
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
-            # The prompt has its own.
+            # The prompt begins with its own.
             "add_special_tokens": False,
         }
 
     def splitter(self) -> Splitter:
         return EventParser(EVENT_LIMIT)
 
-    def piece(self, event: Mapping[str, Any]) -> Piece:
+    def piece(self, event: JsonObject) -> Piece:
         text, finished = "", False
-        for choice in (event.get("choices") or ())[:1]:
-            text, finished = str(choice.get("text") or ""), bool(choice.get("finish_reason"))
-        counted = event.get("usage") or {}
+        for choice in as_list(event.get("choices") or ())[:1]:
+            part = as_object(choice)
+            text, finished = str(part.get("text") or ""), bool(part.get("finish_reason"))
+        counted = as_object(event.get("usage") or {})
         return Piece(text, _usage(counted.get("prompt_tokens"), counted.get("completion_tokens")), finished)
 
 
@@ -216,24 +242,26 @@ WIRES: dict[str, Wire] = {"llamacpp": LlamaCppWire(), "ollama": OllamaWire(), "v
 
 
 def read_event(wire: Wire, event: str) -> Piece | None:
-    """The piece that an event is; None: the end of the stream. Raises `ProviderError`."""
+    """Return the piece that an event is; None at the end of the stream. Raises `ProviderError`."""
     if event == _DONE:
         return None
     try:
         return wire.piece(model_server.read_event(event, _PROTOCOL))
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, LookupError) as error:
         raise model_server.not_of(_PROTOCOL, event) from error
 
 
 def _usage(prompt: object, answer: object) -> Usage | None:
     if isinstance(prompt, int) and isinstance(answer, int):
         return Usage(prompt, answer)
-    # A prompt that the server still had is not counted again.
+    # A server that still has the prompt of the request before does not count it again.
     return Usage(0, answer) if isinstance(answer, int) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
+    """How a server is reached."""
+
     base_url: str
     model: str
     """The server's name for the weights."""
@@ -257,11 +285,11 @@ class HttpEngine:
         self._server = ModelServer()
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
-        """Closing the iterator closes the socket, and the server stops generating."""
+        """Yield the continuation. Closing the generator closes the socket, and the server stops generating."""
         settings = self._settings
         deadlines = Deadlines.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
         finished = False
-        events = self._server.events(self._asked(request), deadlines, self._wire.splitter())
+        events = self._server.events(self._http_request(request), deadlines, self._wire.splitter())
         async with aclosing(events):
             async for event in events:
                 deadlines.progress()
@@ -275,7 +303,7 @@ class HttpEngine:
     async def close(self) -> None:
         await self._server.close()
 
-    def _asked(self, request: CompletionRequest) -> Request:
+    def _http_request(self, request: CompletionRequest) -> Request:
         key = self._settings.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return Request(self._url, headers, self._wire.body(request, request.model or self._settings.model))
@@ -283,12 +311,16 @@ class HttpEngine:
 
 _PACKAGES = {"gguf": ("llama_cpp", "llama-cpp-python"), "transformers": ("transformers", "transformers torch")}
 _LOADING_SECONDS = 120.0
+"""Seconds that the process may take to load the weights."""
 _CLOSING_SECONDS = 2.0
+"""Seconds that a cancelled answer may take to stop; then the process is ended."""
 _LINE_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
+    """Which weights a process runs, and how long it has."""
+
     kind: str
     """`gguf` or `transformers`."""
     path: str
@@ -309,7 +341,7 @@ class LocalEngine:
 
     @classmethod
     def open(cls, kind: str, path: str, first_token_timeout: float, total_timeout: float) -> LocalEngine:
-        """Raises `UserError` where the package or the weights are missing."""
+        """Return an engine; the process starts with its first request. Raises `UserError` for what is missing."""
         module, packages = _PACKAGES[kind]
         if importlib.util.find_spec(module) is None:
             raise UserError(f"functiongemma/{kind} needs a package: pip install {packages}")
@@ -318,6 +350,7 @@ class LocalEngine:
         return cls(LocalSettings(kind, path, first_token_timeout, total_timeout))
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
+        """Yield the continuation, once the requests before it are answered. Closing the generator stops it."""
         async with self._free:
             process = await self._running()
             self._number += 1
@@ -328,6 +361,7 @@ class LocalEngine:
                 total = asyncio.get_running_loop().time() + self._settings.total_timeout
                 while not done:
                     message = await self._receive(process, min(deadline, total))
+                    # After the first token only the whole answer has a deadline: the process is ours, not a network.
                     deadline, done = total, _is_last(message)
                     yield _piece(message)
             finally:
@@ -360,7 +394,7 @@ class LocalEngine:
             raise
         return process
 
-    async def _send(self, process: asyncio.subprocess.Process, message: dict[str, object]) -> None:
+    async def _send(self, process: asyncio.subprocess.Process, message: Mapping[str, object]) -> None:
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -368,7 +402,7 @@ class LocalEngine:
         except ConnectionError as error:
             raise ProviderError("the model's process has ended") from error
 
-    async def _receive(self, process: asyncio.subprocess.Process, deadline: float) -> dict[str, object]:
+    async def _receive(self, process: asyncio.subprocess.Process, deadline: float) -> JsonObject:
         assert process.stdout is not None
         try:
             async with asyncio.timeout_at(deadline):
@@ -379,11 +413,10 @@ class LocalEngine:
             raise ProviderError("the model's process sent too long a line") from error
         if not line:
             raise ProviderError("the model's process has ended")
-        message: dict[str, object] = json.loads(line)
-        return message
+        return parse_object(line)
 
     async def _abandon(self, process: asyncio.subprocess.Process) -> None:
-        """Stop an answer that nobody wants, so that the next request finds a quiet process."""
+        """Stop an answer that nobody waits for, so that the next request finds a free process."""
         try:
             await self._send(process, {"cancel": self._number})
             deadline = asyncio.get_running_loop().time() + _CLOSING_SECONDS
@@ -402,7 +435,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         process.stdin.close()
 
 
-def _plain(request: CompletionRequest) -> dict[str, object]:
+def _plain(request: CompletionRequest) -> Mapping[str, object]:
     return {
         "prompt": request.prompt_without_bos,
         "stops": request.stops,
@@ -412,14 +445,14 @@ def _plain(request: CompletionRequest) -> dict[str, object]:
     }
 
 
-def _is_last(message: dict[str, object]) -> bool:
+def _is_last(message: JsonObject) -> bool:
     return "done" in message or "error" in message
 
 
-def _piece(message: dict[str, object]) -> Piece:
+def _piece(message: JsonObject) -> Piece:
     if error := message.get("error"):
         raise ProviderError(f"the model's process reported: {error}")
-    counts = message.get("done")
-    if isinstance(counts, list):
-        return Piece(usage=Usage(*counts), finished=True)
+    if "done" in message:
+        read, written = as_list(message["done"])
+        return Piece(usage=Usage(as_int(read), as_int(written)), finished=True)
     return Piece(str(message.get("text", "")))

@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
-from callagent.models.functiongemma.schema import tidy
+from callagent.json_values import JsonObject, JsonValue, list_at, object_at, objects_at, text_at
+from callagent.models.functiongemma.schema import normalise
 from callagent.models.protocol import Tool
+
+T = TypeVar("T")
 
 TRIGGER = "You are a model that can do function calling with the following functions"
 """FunctionGemma calls functions only where this sentence stands before them."""
@@ -48,7 +51,7 @@ class TokenSet:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """What ends an answer. Not `end_call`: a parallel call may follow."""
+        """The tokens that end an answer. Not `end_call`: a parallel call may follow."""
         return self.end_turn, self.eos, self.start_response
 
 
@@ -89,9 +92,10 @@ _CONTROL = re.compile("|".join(map(re.escape, _ALL)))
 
 
 def neutralise(text: str) -> str:
-    """The text without control tokens: their angle brackets are dropped.
+    """Return the text without control tokens: their angle brackets are dropped.
 
-    For everything that is not ours: what a caller said, what a function returned.
+    For everything that others wrote: else a caller who dictates a token, or a function's result that holds one, could
+    end the turn and put words into the model's mouth.
     """
     if "<" not in text:
         return text
@@ -106,8 +110,8 @@ MAX_DEPTH = 100
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 
-def format_value(value: Any, *, tokens: TokenSet = FUNCTIONGEMMA, sort: bool = False) -> str:
-    """JSON data as the models' text; `sort` puts the keys of objects in order, as the chat template does.
+def format_value(value: object, *, tokens: TokenSet = FUNCTIONGEMMA, sort: bool = False) -> str:
+    """Return JSON data as the models' text; `sort` puts the keys of objects in order, as the chat template does.
 
     Control tokens in strings are neutralised. Raises `ValueError` for what is no JSON data, for infinite numbers and
     for data deeper than `MAX_DEPTH`.
@@ -116,24 +120,26 @@ def format_value(value: Any, *, tokens: TokenSet = FUNCTIONGEMMA, sort: bool = F
 
 
 def format_string(text: str, tokens: TokenSet) -> str:
+    """Return a string between its delimiters, with control tokens neutralised."""
     return f"{tokens.escape}{neutralise(text)}{tokens.escape}"
 
 
 def format_key(key: str, tokens: TokenSet) -> str:
-    """A name stands bare; a key that is no name is written as a string."""
+    """Return the key of an object: a name stands bare, any other key is written as a string."""
     return key if _IDENTIFIER.fullmatch(key) else format_string(key, tokens)
 
 
 def is_identifier(text: object) -> bool:
+    """Return whether the models can write it as a name."""
     return isinstance(text, str) and _IDENTIFIER.fullmatch(text) is not None
 
 
-def dictsort(mapping: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Items in the order of the template's filter of this name: by key, letter case ignored."""
+def dictsort(mapping: Mapping[str, T]) -> list[tuple[str, T]]:
+    """Return the items in the order of the template's filter of this name: by key, letter case ignored."""
     return sorted(mapping.items(), key=lambda item: item[0].lower())
 
 
-def _write(value: Any, tokens: TokenSet, sort: bool, depth: int) -> Iterable[str]:
+def _write(value: object, tokens: TokenSet, sort: bool, depth: int) -> Iterable[str]:
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is deeper than {MAX_DEPTH} levels")
     match value:
@@ -157,7 +163,7 @@ def _write(value: Any, tokens: TokenSet, sort: bool, depth: int) -> Iterable[str
             raise ValueError(f"{type(value).__name__} is no JSON data")
 
 
-def _write_object(value: Mapping[Any, Any], tokens: TokenSet, sort: bool, depth: int) -> Iterable[str]:
+def _write_object(value: Mapping[str, object], tokens: TokenSet, sort: bool, depth: int) -> Iterable[str]:
     if not all(isinstance(key, str) for key in value):
         raise ValueError("the keys of an object must be strings")
     yield "{"
@@ -174,8 +180,11 @@ def _number(value: float) -> str:
     return repr(value)
 
 
-def function_of(tool: object) -> Mapping[str, Any]:
-    """The function that a tool describes. Raises `ValueError`."""
+def function_of(tool: object) -> JsonObject:
+    """Return the function of a tool in OpenAI's shape, or of its inner `function` alone. Raises `ValueError`.
+
+    Its `name` is a string that the models can write; its `parameters`, if it has any, are an object.
+    """
     inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
     if not isinstance(inner, Mapping):
         raise ValueError("a tool must be a JSON object")
@@ -193,14 +202,14 @@ Mode = Literal["calls", "text", "both"]
 
 _MAX_SCHEMA_DEPTH = 20
 """Levels of a schema; below, any value is allowed."""
-
-
 _MAX_ORDERED = 5
-"""Optional arguments of one object that are allowed once each."""
+"""Optional arguments of one object of which each is allowed once; of more, their number alone is bounded."""
 
 
 def grammar(tools: Sequence[Tool], *, mode: Mode = "calls", tokens: TokenSet = FUNCTIONGEMMA) -> str:
-    """One or more calls that end in the token for the response; `text` has none, `both` allows words before them.
+    """Return the grammar of one or more calls, which end in the token for the response.
+
+    With the mode `text` there are none, with `both` words may stand before them.
 
     Required arguments come first, in declared order; then optional ones, in any order. Raises `ValueError` where
     calls are wanted of no tools and for what is no tool.
@@ -209,16 +218,20 @@ def grammar(tools: Sequence[Tool], *, mode: Mode = "calls", tokens: TokenSet = F
 
 
 class _Grammar:
-    """Rules by name, each written when it is first needed."""
+    """Rules by name, each written when it is first needed.
+
+    The methods return an expression that stands for what they are given, and write the rules that it refers to.
+    """
 
     def __init__(self, tokens: TokenSet) -> None:
         self._tokens = tokens
         self._rules: dict[str, str] = {}
 
     def write(self, tools: Sequence[Tool], mode: Mode) -> str:
+        """Return the whole grammar."""
         if not tools and mode == "calls":
             raise ValueError("there are no tools to call")
-        # Some readers take the first rule for the root.
+        # Some readers of GBNF take the first rule for the root, whatever its name is.
         self._rules["root"] = ""
         if mode == "text" or not tools:
             self._rules["root"] = self._text()
@@ -232,19 +245,20 @@ class _Grammar:
         names = []
         for number, function in enumerate(map(function_of, tools)):
             names.append(name := f"call-{_letters(number)}")
-            arguments = self._object(tidy(function.get("parameters")), name, 0, closed=True)
-            self._rules[name] = f"{_literal('call:' + function['name'])} {arguments}"
+            arguments = self._object(normalise(function.get("parameters")), name, 0, closed=True)
+            self._rules[name] = f"{_literal('call:' + text_at(function, 'name'))} {arguments}"
         start, end, response = map(_literal, (tokens.start_call, tokens.end_call, tokens.start_response))
         return f"({start} ({' | '.join(names)}) {end})+ {response}"
 
-    def _object(self, schema: Mapping[str, Any], name: str, depth: int, *, closed: bool = False) -> str:
+    def _object(self, schema: JsonObject, name: str, depth: int, *, closed: bool = False) -> str:
         """`closed`: without declared properties it is empty; else anything is allowed in it."""
-        properties = schema.get("properties") or {}
+        properties = object_at(schema, "properties")
         if not properties:
             return '"{}"' if closed else self._map(schema, name, depth)
-        required = [key for key in schema.get("required") or () if key in properties]
+        required = [str(key) for key in list_at(schema, "required") if key in properties]
         pairs = {
-            key: self._pair(key, properties[key], f"{name}-{_letters(i)}", depth) for i, key in enumerate(properties)
+            key: self._pair(key, object_at(properties, key), f"{name}-{_letters(i)}", depth)
+            for i, key in enumerate(properties)
         }
         first = ' "," '.join(pairs[key] for key in required)
         optional = [rule for key, rule in pairs.items() if key not in required]
@@ -255,9 +269,10 @@ class _Grammar:
         return f'"{{" ({self._one_of(optional, name)})? "}}"'
 
     def _further(self, pairs: Sequence[str], name: str) -> str:
-        """Of the optional pairs any, in any order: a small model would otherwise repeat one without end."""
+        """Allow each of the optional pairs once, in any order: a small model would otherwise repeat one without end."""
         if not pairs:
             return ""
+        # One rule for each set of pairs that are left; written empty first, for it may be needed while it is made.
         rule = f"{name}-or-{'-'.join(pair.removeprefix(f'{name}-') for pair in pairs)}"
         if rule not in self._rules:
             self._rules[rule] = ""
@@ -275,19 +290,19 @@ class _Grammar:
         rest = [(pair, [each for each in pairs if each != pair]) for pair in pairs]
         return " | ".join(f"{pair} {self._further(others, name)}".rstrip() for pair, others in rest)
 
-    def _pair(self, key: str, schema: Mapping[str, Any], name: str, depth: int) -> str:
+    def _pair(self, key: str, schema: JsonObject, name: str, depth: int) -> str:
         value = self._value(schema, name, depth + 1)
         self._rules[name] = f"{_literal(format_key(key, self._tokens) + ':')} {value}"
         return name
 
-    def _map(self, schema: Mapping[str, Any], name: str, depth: int) -> str:
-        values = schema.get("additionalProperties")
-        if not values or values is True:
+    def _map(self, schema: JsonObject, name: str, depth: int) -> str:
+        values = object_at(schema, "additionalProperties")
+        if not values:
             return self._any("object")
         self._rules[f"{name}-pair"] = f'{self._any("key")} ":" {self._value(values, f"{name}-value", depth + 1)}'
         return f'"{{" ({name}-pair ("," {name}-pair)*)? "}}"'
 
-    def _value(self, schema: Mapping[str, Any], name: str, depth: int) -> str:
+    def _value(self, schema: JsonObject, name: str, depth: int) -> str:
         if depth > _MAX_SCHEMA_DEPTH:
             return self._any("value")
         choices = self._choices(schema, name, depth)
@@ -295,33 +310,33 @@ class _Grammar:
             choices.append('"null"')
         return choices[0] if len(choices) == 1 else f"({' | '.join(choices)})"
 
-    def _choices(self, schema: Mapping[str, Any], name: str, depth: int) -> list[str]:
-        if enum := schema.get("enum"):
+    def _choices(self, schema: JsonObject, name: str, depth: int) -> list[str]:
+        if enum := list_at(schema, "enum"):
             return [_literal(format_value(each, tokens=self._tokens)) for each in enum]
-        if several := schema.get("anyOf") or schema.get("oneOf"):
+        if several := objects_at(schema, "anyOf") or objects_at(schema, "oneOf"):
             return [self._value(each, f"{name}-{_letters(number)}", depth + 1) for number, each in enumerate(several)]
         kinds = schema.get("type")
         if not isinstance(kinds, list):
             return [self._type(kinds, schema, name, depth)]
         return [self._type(kind, schema, f"{name}-{_letters(number)}", depth) for number, kind in enumerate(kinds)]
 
-    def _type(self, kind: Any, schema: Mapping[str, Any], name: str, depth: int) -> str:
+    def _type(self, kind: JsonValue, schema: JsonObject, name: str, depth: int) -> str:
         match str(kind).lower():
             case "null":
                 return '"null"'
             case "string" | "integer" | "number" | "boolean" as simple:
                 return self._any(simple)
             case "array":
-                if not schema.get("items"):
+                if not (items := object_at(schema, "items")):
                     return self._any("array")
-                self._rules[f"{name}-item"] = self._value(schema["items"], f"{name}-items", depth + 1)
+                self._rules[f"{name}-item"] = self._value(items, f"{name}-items", depth + 1)
                 return f'"[" ({name}-item ("," {name}-item)*)? "]"'
             case "object":
                 return self._object(schema, name, depth)
         return self._any("value")
 
     def _any(self, rule: str) -> str:
-        """The name of a rule that every grammar has the same; rules that it needs are written too."""
+        """Return the name of a rule that is the same in every grammar; rules that it needs are written too."""
         if rule not in self._rules:
             if rule == "string":
                 self._string()
@@ -341,10 +356,11 @@ class _Grammar:
         return "text-a"
 
     def _matcher(self, name: str, *, ends: Sequence[str], never: Iterable[str]) -> None:
-        """Rules, one per beginning of a token, for text that holds none of `never` and ends where one of `ends` does.
+        """Write rules for text that holds none of `never` and ends where one of `ends` does.
 
-        Without `ends` the text may end anywhere. Tokens have their only `<` in front, so that a failed match can only
-        begin anew with the next one.
+        GBNF has no negation, so the rules are a state machine: one for each beginning of a token that may have been
+        read. Without `ends` the text may end anywhere. Tokens have their only `<` in front, so that a failed match can
+        only begin anew with the next one.
         """
         trie = _Trie([*ends, *never])
         for state, following in enumerate(trie.states):
@@ -363,12 +379,12 @@ class _Grammar:
 
 
 class _Trie:
-    """The beginnings of words, numbered from 0, the empty one."""
+    """The beginnings of words as states, numbered from 0, which is the empty one."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.states: list[dict[str, int]] = [{}]
         self.complete: list[str] = [""]
-        """The word that is read in this state, if one is."""
+        """For each state the word that is read there; empty: none is."""
         for word in words:
             state = 0
             for char in word:
@@ -400,12 +416,12 @@ _NEEDED = {
 
 
 def _letters(number: int) -> str:
-    """A number as a part of a rule's name: not every reader of GBNF takes digits there."""
+    """Return a number as a part of a rule's name: not every reader of GBNF takes digits there."""
     return str(number).translate(_DIGITS)
 
 
 def _literal(text: str) -> str:
-    """A terminal."""
+    """Return a terminal."""
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 
@@ -414,5 +430,5 @@ def _in_class(char: str) -> str:
 
 
 def _escape(char: str | re.Match[str]) -> str:
-    """As a code point: of the other escapes not every reader of GBNF knows the same ones."""
+    """Return a character as its code point: of the other escapes not every reader of GBNF knows the same ones."""
     return f"\\x{ord(char if isinstance(char, str) else char[0]):02X}"

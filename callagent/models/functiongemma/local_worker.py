@@ -1,7 +1,7 @@
-"""The child side of `local_engine`: `python -m callagent.models.functiongemma.local_worker KIND PATH`.
+"""The process that runs the weights: `python -m callagent.models.functiongemma.local_worker KIND PATH`.
 
-JSON lines: requests and `{"cancel": number}` in; `{"ready"}`, then `{"text"}` … `{"done": [prompt, answer tokens]}` or
-`{"error"}` out. Nothing else is written to standard output.
+It reads and writes lines of JSON. In come requests and `{"cancel": number}`; out go `{"ready"}`, then for each request
+`{"text"}` … and `{"done": [prompt tokens, answer tokens]}` or `{"error"}`. Nothing else is written to standard output.
 """
 
 from __future__ import annotations
@@ -12,15 +12,29 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TypedDict
 
-Generate = Callable[[dict[str, Any]], Generator[str, None, None]]
+
+class Request(TypedDict):
+    """A text to continue, as `engines` sends it."""
+
+    number: int
+    prompt: str
+    stops: list[str]
+    max_tokens: int
+    temperature: float
+    grammar: str
+
+
+Generate = Callable[[Request], Generator[str, None, None]]
+"""Yields the continuation piece by piece; closing the generator stops it."""
 Count = Callable[[str], int]
+"""Counts the tokens of a text."""
 
 _CONTEXT_TOKENS = 4096
-_WAITING_REQUESTS = 16
+_MAX_WAITING = 16
 
 
 def _open_gguf(path: str) -> tuple[Generate, Count]:
@@ -31,8 +45,8 @@ def _open_gguf(path: str) -> tuple[Generate, Count]:
     def count(text: str) -> int:
         return len(model.tokenize(text.encode(), add_bos=True, special=True))
 
-    def generate(request: dict[str, Any]) -> Generator[str, None, None]:
-        # Tokens, not `create_completion`: that one leaves the control tokens out of the text.
+    def generate(request: Request) -> Generator[str, None, None]:
+        # Token by token, because `create_completion` leaves the control tokens out of the text.
         grammar = llama_cpp.LlamaGrammar.from_string(request["grammar"], verbose=False) if request["grammar"] else None
         tokens = model.tokenize(request["prompt"].encode(), add_bos=True, special=True)
         generated = model.generate(tokens, temp=request["temperature"], grammar=grammar)
@@ -58,7 +72,7 @@ def _open_transformers(path: str) -> tuple[Generate, Count]:
     def count(text: str) -> int:
         return len(tokenizer(text)["input_ids"])
 
-    def generate(request: dict[str, Any]) -> Generator[str, None, None]:
+    def generate(request: Request) -> Generator[str, None, None]:
         cancelled = threading.Event()
         streamer = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=False)
         sampling = {"do_sample": True, "temperature": request["temperature"]} if request["temperature"] else {}
@@ -94,31 +108,34 @@ _OPENERS = {"gguf": _open_gguf, "transformers": _open_transformers}
 class Worker:
     """Answers one request after the other; a cancellation is heeded between two tokens."""
 
-    def __init__(self, generate: Generate, count: Count, write: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, generate: Generate, count: Count, write: Callable[[Mapping[str, object]], None]) -> None:
         self._generate = generate
         self._count = count
         self._write = write
         self._cancelled = 0
 
     def cancel(self, number: int) -> None:
+        """Stop the answer to a request; called from the thread that reads."""
         self._cancelled = number
 
-    def answer(self, request: dict[str, Any]) -> None:
-        utterance = ""
+    def answer(self, request: Request) -> None:
+        """Write the continuation of a request's prompt."""
+        written = ""
         with closing(self._generate(request)) as texts:
             for text in texts:
                 if self._cancelled == request["number"]:
                     break
-                utterance += text
+                written += text
                 if text:
                     self._write({"text": text})
-                if any(stop in utterance[-len(text) - len(stop) :] for stop in request["stops"]):
+                # The stop may have come in two pieces, so its length before this piece is looked at, too.
+                if any(stop in written[-len(text) - len(stop) :] for stop in request["stops"]):
                     break
-        self._write({"done": [self._count(request["prompt"]), self._count(utterance)]})
+        self._write({"done": [self._count(request["prompt"]), self._count(written)]})
 
 
 def _whole_characters(data: bytes) -> tuple[str, bytes]:
-    """The text of the data, and the bytes of a last character that is not whole."""
+    """Return the text of the data, and the bytes of a last character that is not whole."""
     for cut in range(min(4, len(data) + 1)):
         try:
             return data[: len(data) - cut].decode(), data[len(data) - cut :]
@@ -127,32 +144,33 @@ def _whole_characters(data: bytes) -> tuple[str, bytes]:
     return data.decode(errors="replace"), b""
 
 
-def _read_requests(worker: Worker, requests: queue.Queue[dict[str, Any] | None]) -> None:
+def _read_requests(worker: Worker, requests: queue.Queue[Request]) -> None:
     for line in sys.stdin:
         message = json.loads(line)
         if "cancel" in message:
             worker.cancel(message["cancel"])
         else:
             requests.put(message)
-    # Who asked is gone; an answer that still runs is for nobody.
+    # The parent has closed the pipe: nobody waits for the answer that may still run.
     os._exit(0)
 
 
 def main(kind: str, path: str) -> None:
     output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    # What the libraries print must not mix with our lines.
+    # What the libraries print goes to standard error, so that it does not mix with the answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def write(message: dict[str, Any]) -> None:
+    def write(message: Mapping[str, object]) -> None:
         output.write(json.dumps(message) + "\n")
         output.flush()
 
     generate, count = _OPENERS[kind](path)
     worker = Worker(generate, count, write)
-    requests: queue.Queue[dict[str, Any] | None] = queue.Queue(_WAITING_REQUESTS)
+    requests: queue.Queue[Request] = queue.Queue(_MAX_WAITING)
     threading.Thread(target=_read_requests, args=(worker, requests), daemon=True).start()
     write({"ready": True})
-    while (request := requests.get()) is not None:
+    while True:
+        request = requests.get()
         try:
             worker.answer(request)
         except Exception as error:  # the outermost edge of one request

@@ -39,11 +39,12 @@ _MAX_CALLS = 16
 
 @dataclass(slots=True)
 class _Answer:
-    """What one or two completions came to."""
+    """What one completion, or two, said."""
 
     calls: list[FunctionCall] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     spoken: bool = False
+    """Whether words were passed on."""
     input_tokens: int = 0
     output_tokens: int = 0
 
@@ -53,26 +54,28 @@ class _Answer:
         return next((problem for problem in self.problems if problem.lost), None)
 
     def count(self, usage: Usage) -> None:
+        """Add the tokens of a completion."""
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
 
-    def take(self, deltas: Sequence[ParsedDelta]) -> str:
-        """The words; calls and problems are kept."""
+    def add_deltas(self, deltas: Sequence[ParsedDelta]) -> str:
+        """Keep the calls and problems, and return the words."""
         for delta in deltas:
             if delta.tool_call:
-                self.add(delta.tool_call)
+                self.add_call(delta.tool_call)
             if delta.problem:
                 self.problems.append(delta.problem)
         return "".join(delta.text for delta in deltas)
 
-    def add(self, call: FunctionCall) -> None:
+    def add_call(self, call: FunctionCall) -> None:
+        """Keep a call."""
         # Small models repeat themselves; the same call twice in one answer is meant once.
         if call not in self.calls and len(self.calls) < _MAX_CALLS:
             self.calls.append(call)
 
 
 class FunctionGemmaModel:
-    """Renders, asks the engine, parses, checks. `close()` closes the engine and the fallback."""
+    """Renders the prompt, asks the engine, parses and checks the answer. `close()` closes engine and fallback."""
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class FunctionGemmaModel:
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             yield Delta(tool_call=ToolCall(f"call_{number}", call.name, arguments))
         if not answer.calls and not answer.spoken:
-            # What the other model is called is not ours to know.
+            # A model's name in the settings is one of ours; the fallback has its own.
             others = self._other_words(answer, messages, tools, replace(settings, model=""))
             async with aclosing(others) as deltas:
                 async for delta in deltas:
@@ -123,7 +126,7 @@ class FunctionGemmaModel:
     async def _other_words(
         self, answer: _Answer, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
-        """The fallback's answer; what it used is counted with our own."""
+        """Yield the fallback's answer; the tokens that it used are counted with our own."""
         if self._fallback is None:
             reason = answer.lost.reason if answer.lost else "it neither spoke nor called a function"
             raise ProviderError(f"the model's answer is of no use: {reason}")
@@ -137,19 +140,19 @@ class FunctionGemmaModel:
     async def _words(
         self, answer: _Answer, messages: list[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[str, None]:
-        """The words as they come, while the answer's calls are collected; a second request where a call was lost."""
+        """Yield the words as they come, and collect the calls in `answer`; ask a second time where a call was lost."""
         speaks = self._fallback is None
         async with aclosing(self._complete(answer, self._request(messages, tools, settings), tools)) as words:
             async for text in words:
-                # Words before any call are the model's excuse, and the fallback knows better.
+                # Without a call the words are an excuse; where there is a fallback, it finds better ones.
                 if speaks:
                     answer.spoken = answer.spoken or not text.isspace()
                     yield text
         if (lost := answer.lost) is None:
             return
         if answer.calls and lost.call and not _named(tools, lost.name):
-            # A step may know the function once the calls before it have run: whoever runs them decides.
-            answer.add(lost.call)
+            # The step may offer the function once the calls before it have run, so whoever runs them decides.
+            answer.add_call(lost.call)
             return
         log.warning("model_call_refused", function=lost.name, reason=lost.reason)
         answer.problems.clear()
@@ -173,7 +176,7 @@ class FunctionGemmaModel:
                     deltas += parser.finish()
                 if piece.usage:
                     answer.count(piece.usage)
-                if text := answer.take(deltas):
+                if text := answer.add_deltas(deltas):
                     yield text
 
     def _request(
@@ -199,13 +202,13 @@ class FunctionGemmaModel:
     def _correction(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings, lost: Problem
     ) -> CompletionRequest:
-        """The request again, with the lost call and what was wrong with it behind it.
+        """Return the request again, with the lost call and what was wrong with it behind the conversation.
 
-        A known function is asked for alone, in its grammar where the engine can; which one was right is the model's
-        own choice, so an invented name is not forced into another.
+        A known function is offered alone, and in its grammar where the engine heeds one. A function that the model made
+        up is not forced into another by a grammar: which one was meant is the model's own choice.
         """
         known = _named(tools, lost.name)
-        # The first answer may have ended at the limit.
+        # The first answer may have ended at the limit, in the middle of a call.
         settings = replace(settings, max_tokens=2 * (settings.max_tokens or _MAX_TOKENS))
         if known and self._engine.constrains:
             return self._request(messages, known, settings, grammar(known, tokens=self._tokens))
@@ -228,11 +231,13 @@ ENGINES = (*sorted(WIRES), *LOCAL)
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
+    """How an engine is reached, and how long it has."""
+
     base_url: str = ""
     """Of the server; empty: where it listens by default on this machine."""
     api_key: str = ""
     temperature: float | None = None
-    """None: the likeliest token always."""
+    """None: the likeliest token is always taken."""
     first_token_timeout: float = 6.0
     next_token_timeout: float = 2.0
     total_timeout: float = 30.0
@@ -241,7 +246,9 @@ class EngineSettings:
 def open_functiongemma(
     name: str, settings: EngineSettings, fallback: LanguageModel | None = None
 ) -> FunctionGemmaModel:
-    """`llamacpp`, `ollama:MODEL`, `vllm:MODEL`, `gguf:FILE` or `transformers:DIRECTORY`; a server's model is optional.
+    """Open the model with the engine `name`.
+
+    Names are `llamacpp`, `ollama[:MODEL]`, `vllm[:MODEL]`, `gguf:FILE` and `transformers:DIRECTORY`.
 
     Raises `UserError` for other names and for weights that are not there.
     """

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import groupby
-from typing import Any
 
+from callagent.json_values import JsonValue, MutableJsonObject, object_at
 from callagent.models.functiongemma.format import MAX_DEPTH, TOKEN_SETS, TokenSet, function_of
 from callagent.models.functiongemma.schema import coerce_arguments
 from callagent.models.protocol import Tool
@@ -26,7 +26,7 @@ _QUOTED_KEY = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*:)')
 _QUOTED = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*[,}\]])')
 _KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _MAX_DIGITS = 4300
-"""Of an integer, as Python itself has it: reading them takes time that grows with the square."""
+"""Digits of an integer, Python's own limit: the time to read them grows with the square of their number."""
 _QUOTES = tuple(tokens.escape for tokens in TOKEN_SETS)
 _OPENING = tuple(tokens.start_call for tokens in TOKEN_SETS)
 _CLOSING = {tokens.start_call: tokens.end_call for tokens in TOKEN_SETS}
@@ -34,12 +34,14 @@ _CLOSING = {tokens.start_call: tokens.end_call for tokens in TOKEN_SETS}
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
+    """A call as the model wrote it."""
+
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: MutableJsonObject = field(default_factory=dict)
 
 
 class ExpressionError(ValueError):
-    """The text is no call; `position` is the index of the first character that does not fit."""
+    """The text is not a call; `position` is the index of the first character that does not fit."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"{reason} at position {position}")
@@ -53,15 +55,15 @@ class Reading:
 
     calls: list[FunctionCall] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What was read other than the grammar has it."""
+    """What was read although the grammar does not allow it."""
     error: str = ""
     """Why a call could not be read; empty: all were."""
     name: str = ""
-    """The function of the call that could not be read, if that much was there."""
+    """The function of the call that could not be read, where its name was there."""
 
 
 def parse_expression(text: str) -> list[FunctionCall]:
-    """Every call of the text, bare or between call tokens, in either token set.
+    """Return every call of the text, bare or between call tokens, in either token set.
 
     Raises `ExpressionError` (a `ValueError`) for anything that the grammar does not have.
     """
@@ -76,10 +78,10 @@ def parse_expression(text: str) -> list[FunctionCall]:
 
 
 def read_calls(text: str) -> Reading:
-    """What stands inside a call block. Never raises.
+    """Read what stands inside a call block. Never raises.
 
-    Accepted beyond the grammar: bare words and quoted words as strings, quoted keys, a comma too many, text behind the
-    call.
+    Small models make the same few mistakes, which are accepted beyond the grammar: bare words and quoted words as
+    strings, quoted keys, a comma too many, text behind the call.
     """
     reader, reading = _Reader(text, lenient=True), Reading()
     try:
@@ -108,21 +110,24 @@ class _Reader:
 
     @property
     def problems(self) -> list[str]:
-        """What was read other than the grammar has it, each kind once."""
+        """What was read although the grammar does not allow it, each kind once."""
         return list(self._noted)
 
     def note(self, problem: str) -> None:
+        """Note something that the grammar does not allow."""
         self._noted[problem] = None
 
     def at_end(self) -> bool:
+        """Return whether nothing but white space is left."""
         self._skip_space()
         return self._at == len(self._text)
 
     def at_call(self) -> bool:
+        """Return whether a call begins here."""
         return _CALL.match(self._text, self._at) is not None
 
     def accept(self, *texts: str) -> str:
-        """The first of the texts that stands here, read; empty: none does."""
+        """Read the first of the texts that stands here and return it; empty: none does."""
         self._skip_space()
         for text in texts:
             if self._text.startswith(text, self._at):
@@ -131,10 +136,12 @@ class _Reader:
         return ""
 
     def expect(self, text: str) -> None:
+        """Read the text. Raises `ExpressionError` where it does not stand here."""
         if not self.accept(text):
             raise self._error(f"expected '{text}'")
 
     def call(self) -> FunctionCall:
+        """Read a call. Raises `ExpressionError`."""
         self.name = ""
         if self._match(_CALL) is None:
             raise self._error("expected 'call:'")
@@ -143,9 +150,9 @@ class _Reader:
         self.name = name[0]
         return FunctionCall(self.name, self._object(1) if self.accept("{") else {})
 
-    def _object(self, depth: int) -> dict[str, Any]:
-        """What follows the opening brace, to the closing one. Of a key given twice the first value counts."""
-        found: dict[str, Any] = {}
+    def _object(self, depth: int) -> MutableJsonObject:
+        """Read what follows the opening brace, to the closing one. Of a key given twice the first value counts."""
+        found: MutableJsonObject = {}
         if self.accept("}"):
             return found
         while True:
@@ -154,8 +161,8 @@ class _Reader:
             if self._ends("}"):
                 return found
 
-    def _array(self, depth: int) -> list[Any]:
-        found: list[Any] = []
+    def _array(self, depth: int) -> list[JsonValue]:
+        found: list[JsonValue] = []
         # `accept` has read the white space before the first value.
         if self.accept("]"):
             return found
@@ -165,7 +172,7 @@ class _Reader:
                 return found
 
     def _ends(self, closing: str) -> bool:
-        """Whether the object or array is over; else the comma is read and another item follows."""
+        """Return whether the object or array is over; else the comma is read and another item follows."""
         following = _NEXT.match(self._text, self._at)
         if following is None or following[1] not in (",", closing):
             self._skip_space()
@@ -180,7 +187,7 @@ class _Reader:
         return False
 
     def _key(self) -> str:
-        """A key and the colon behind it."""
+        """Read a key and the colon behind it."""
         if (named := self._match(_KEY)) is not None:
             return named[1]
         if quote := self.accept(*_QUOTES):
@@ -196,8 +203,8 @@ class _Reader:
         self._skip_space()
         return key
 
-    def _value(self, depth: int) -> Any:
-        """The value that begins here, without white space before it."""
+    def _value(self, depth: int) -> JsonValue:
+        """Read the value that begins here, without white space before it."""
         if (scalar := _SCALAR.match(self._text, self._at)) is not None:
             self._at = scalar.end()
             return _KEYWORDS[scalar[3]] if scalar[3] else _number(scalar)
@@ -222,7 +229,7 @@ class _Reader:
         return text
 
     def _word(self) -> str:
-        """A string that stands without its delimiters; digits with zeros before them stay as they are."""
+        """Read a string that stands without its delimiters; digits with zeros before them stay as they are."""
         if (quoted := self._match(_QUOTED)) is not None:
             self.note("a string between quotation marks")
             return quoted[1]
@@ -238,7 +245,7 @@ class _Reader:
         return found
 
     def _skip_space(self) -> None:
-        # Matches everywhere, if only the empty text.
+        # The pattern matches everywhere, if only the empty text.
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
@@ -264,11 +271,11 @@ class Problem:
 
     reason: str
     name: str = ""
-    """The function it is about, where known."""
+    """The function that it is about, where known."""
     call: FunctionCall | None = None
     """The call as the model wrote it, where it could be read."""
     lost: bool = True
-    """A call was lost by it; False: it was read all the same."""
+    """Whether a call was lost by it; False: the call was read all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,22 +289,28 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
+    """What a whole answer says."""
+
     calls: list[FunctionCall]
     content: str
     """The words around the calls, as they stand."""
     truncated: bool
-    """The answer ended within a call; it counts if its expression is complete."""
+    """Whether the answer ended within a call; the call counts if its expression is complete."""
     problems: list[Problem] = field(default_factory=list)
 
 
 class _State(Enum):
+    """Where in the answer the parser is."""
+
     TEXT = auto()
     CALL = auto()
     OVER = auto()
-    """Behind a stop token: what follows is not the model's to say."""
+    """Behind a stop token: what follows is a turn that the model makes up for somebody else."""
 
 
 class _Kind(Enum):
+    """What a control token does."""
+
     OPEN = auto()
     CLOSE = auto()
     STOP = auto()
@@ -306,9 +319,10 @@ class _Kind(Enum):
 
 
 class StreamParser:
-    """Takes an answer in chunks. With tools, calls of unknown functions and with invalid arguments become problems.
+    """Reads an answer in chunks of any length.
 
-    `tokens` limits it to one token set; else either is understood.
+    With `tools`, a call of an unknown function, or one with invalid arguments, becomes a problem. `tokens` limits the
+    parser to one token set; else either is understood.
     """
 
     def __init__(self, tools: Sequence[Tool] | None = None, *, tokens: TokenSet | None = None) -> None:
@@ -318,32 +332,32 @@ class StreamParser:
         self._longest = max(map(len, self._kinds))
         self._state = _State.TEXT
         self._held = ""
-        """The beginning of what may become a control token."""
+        """The end of the text so far, where it may be the beginning of a control token."""
         self._body: list[str] = []
-        """The open call, in pieces: texts and control tokens in turn."""
+        """The open call in pieces: texts and control tokens."""
         self._quote = ""
-        """The delimiter of the open string."""
+        """The delimiter of the open string; empty: none is open."""
         self._closed_in_string: int | None = None
         """Index in the body of the first end token that stands in the open string."""
         self.truncated = False
 
     def feed(self, chunk: str) -> list[Delta]:
-        """What the chunk completes."""
+        """Return what the chunk completes."""
         data = self._held + chunk
         deltas: list[Delta] = []
         at = 0
         for token in self._pattern.finditer(data):
-            deltas += self._take_text(data[at : token.start()])
-            deltas += self._take_token(token[0])
+            deltas += self._feed_text(data[at : token.start()])
+            deltas += self._feed_token(token[0])
             at = token.end()
         keep = self._token_may_begin(data, at)
-        deltas += self._take_text(data[at:keep])
+        deltas += self._feed_text(data[at:keep])
         self._held = data[keep:]
         return _joined(deltas)
 
     def finish(self) -> list[Delta]:
-        """The rest, when the answer is over."""
-        deltas = self._take_text(self._held)
+        """Return the rest, when the answer is over."""
+        deltas = self._feed_text(self._held)
         self._held = ""
         if self._state is _State.CALL:
             self.truncated = True
@@ -352,18 +366,18 @@ class StreamParser:
         return _joined(deltas)
 
     def _token_may_begin(self, data: str, start: int) -> int:
-        """Index from which the data may be the beginning of a token; its length: from nowhere."""
+        """Return the index from which the data may be the beginning of a token; its length where it is none."""
         begin = data.rfind("<", max(start, len(data) - self._longest))
         if begin < 0 or not any(token.startswith(data[begin:]) for token in self._kinds):
             return len(data)
         return begin
 
-    def _take_text(self, text: str) -> list[Delta]:
+    def _feed_text(self, text: str) -> list[Delta]:
         if self._state is _State.CALL:
             self._body.append(text)
         return [Delta(text=text)] if text and self._state is _State.TEXT else []
 
-    def _take_token(self, token: str) -> list[Delta]:
+    def _feed_token(self, token: str) -> list[Delta]:
         kind = self._kinds[token]
         if self._state is _State.TEXT:
             self._state = {_Kind.OPEN: _State.CALL, _Kind.STOP: _State.OVER}.get(kind, _State.TEXT)
@@ -374,11 +388,11 @@ class StreamParser:
             return self._cut_call(kind)
         if kind is _Kind.CLOSE and not self._quote:
             return self._end_call()
-        self._take_in_call(token, kind)
+        self._feed_into_call(token, kind)
         return []
 
-    def _take_in_call(self, token: str, kind: _Kind) -> None:
-        """A token that does not end the call: a delimiter, or one that stands in a string."""
+    def _feed_into_call(self, token: str, kind: _Kind) -> None:
+        """Add a token that does not end the call: a delimiter, or a token that stands in a string."""
         if kind is _Kind.QUOTE and self._quote in ("", token):
             self._quote = "" if self._quote else token
             self._closed_in_string = None
@@ -387,7 +401,7 @@ class StreamParser:
         self._body.append(token)
 
     def _cut_call(self, kind: _Kind) -> list[Delta]:
-        """A call that another one, or the end of the answer, cuts short."""
+        """End a call that another one, or the end of the answer, cuts short."""
         self.truncated = self.truncated or self._closed_in_string is None
         deltas = self._end_call()
         self._state = _State.CALL if kind is _Kind.OPEN else _State.OVER
@@ -398,7 +412,7 @@ class StreamParser:
         self._state, self._body, self._quote, self._closed_in_string = _State.TEXT, [], "", None
         if mark is None:
             return list(self._read("".join(body)))
-        # The string never ended: the end token was meant, and words came after it.
+        # The string never ended: the end token within it was meant to end the call, and words came after it.
         words = "".join(piece for piece in body[mark:] if piece not in self._kinds)
         return [*self._read("".join(body[:mark])), *([Delta(text=words)] if words else [])]
 
@@ -418,14 +432,14 @@ class StreamParser:
         if function is None:
             return Delta(problem=Problem(f"there is no function '{call.name}'", call.name, call))
         try:
-            arguments = coerce_arguments(call.arguments, function.get("parameters") or {"type": "object"})
+            arguments = coerce_arguments(call.arguments, object_at(function, "parameters") or {"type": "object"})
         except ValueError as error:
             return Delta(problem=Problem(str(error), call.name, call))
         return Delta(tool_call=FunctionCall(call.name, arguments))
 
 
 def parse_output(text: str, tools: Sequence[Tool] | None = None, *, tokens: TokenSet | None = None) -> ParsedOutput:
-    """A whole answer; see `StreamParser`. Whatever the text, it does not raise."""
+    """Read a whole answer as `StreamParser` does. Whatever the text, it does not raise."""
     parser = StreamParser(tools, tokens=tokens)
     deltas = [*parser.feed(text), *parser.finish()]
     return ParsedOutput(
@@ -440,14 +454,14 @@ def _kinds(sets: Sequence[TokenSet]) -> dict[str, _Kind]:
     kinds = {token: _Kind.OTHER for tokens in sets for token in tokens.control}
     for tokens in sets:
         kinds |= dict.fromkeys(tokens.stops, _Kind.STOP)
-        # A turn that begins is somebody else's: this one is over.
+        # A turn that begins is somebody else's, so this one is over.
         kinds[tokens.start_turn] = _Kind.STOP
         kinds |= {tokens.start_call: _Kind.OPEN, tokens.end_call: _Kind.CLOSE, tokens.escape: _Kind.QUOTE}
     return kinds
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
-    """Neighbouring words as one delta."""
+    """Return the deltas with neighbouring words joined to one."""
     joined: list[Delta] = []
     for spoken, group in groupby(deltas, lambda delta: bool(delta.text)):
         together = list(group)

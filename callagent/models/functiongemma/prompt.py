@@ -17,6 +17,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from callagent.json_values import (
+    JsonObject,
+    JsonValue,
+    MutableJsonObject,
+    is_true,
+    list_at,
+    object_at,
+    objects_at,
+    parse_json,
+)
 from callagent.models.functiongemma.format import (
     FUNCTIONGEMMA,
     TokenSet,
@@ -28,7 +38,7 @@ from callagent.models.functiongemma.format import (
     is_identifier,
     neutralise,
 )
-from callagent.models.functiongemma.schema import coerce_arguments, tidy
+from callagent.models.functiongemma.schema import coerce_arguments, normalise
 from callagent.models.protocol import Message, Tool
 
 _INSTRUCTIONS = ("system", "developer")
@@ -41,7 +51,9 @@ def render_prompt(
     tokens: TokenSet = FUNCTIONGEMMA,
     generation_prompt: bool = True,
 ) -> str:
-    """Messages and tools in OpenAI's shape as one text; `generation_prompt` opens the model's turn where none is open.
+    """Return messages and tools in OpenAI's shape as one text.
+
+    `generation_prompt` opens the model's turn where none is open.
 
     A tool's message holds `{"name", "response"}`, a list of those, or a text with the identifier of its call.
     Control tokens in anybody's words are neutralised. Raises `ValueError` where a call has no response and a response
@@ -51,12 +63,15 @@ def render_prompt(
     writer = _Writer(tokens)
     writer.instruct("\n".join(text for text in instructions if text), tools)
     for message in messages:
-        writer.take(message)
+        writer.add(message)
     return writer.finish(generation_prompt)
 
 
 def one_utterance(messages: Sequence[Message]) -> list[Message]:
-    """The last instructions, and the conversation from the caller's last utterance."""
+    """Return the last instructions, and the conversation from the caller's last utterance.
+
+    The models were trained on single utterances: what was said before them confuses more than it helps.
+    """
     instructions = [message for message in messages if message["role"] in _INSTRUCTIONS]
     talk = [message for message in messages if message["role"] not in _INSTRUCTIONS]
     last = max((index for index, message in enumerate(talk) if message["role"] == "user"), default=0)
@@ -70,11 +85,12 @@ class _Writer:
         self._tokens = tokens
         self._parts = [tokens.bos]
         self._names: dict[str, str] = {}
-        """Function by identifier of its call."""
+        """The function's name for the identifier of each call."""
         self._last = ""
         """What the open turn of the model ends in: `call`, `response` or, with no turn open, nothing."""
 
     def instruct(self, text: str, tools: Sequence[Tool]) -> None:
+        """Write the turn of instructions and declarations."""
         tokens = self._tokens
         if tools and tokens.trigger not in text:
             text = f"{text}\n{tokens.trigger}" if text else tokens.trigger
@@ -85,7 +101,8 @@ class _Writer:
         if text or declared:
             self._turn(tokens.developer, text + "".join(declared))
 
-    def take(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
+        """Write a message; instructions are passed over, because they have been written."""
         match message["role"]:
             case "system" | "developer":
                 pass
@@ -93,20 +110,21 @@ class _Writer:
                 self._close()
                 self._turn("user", _content(message))
             case "assistant":
-                self._take_answer(message)
+                self._add_answer(message)
             case "tool":
-                self._take_response(message)
+                self._add_response(message)
             case role:
                 raise ValueError(f"unknown role {role!r}")
 
     def finish(self, generation_prompt: bool) -> str:
+        """Return the text."""
         if self._last == "call":
             self._parts.append(self._tokens.start_response)
         elif generation_prompt and not self._last:
             self._parts.append(f"{self._tokens.start_turn}model\n")
         return "".join(self._parts)
 
-    def _take_answer(self, message: Message) -> None:
+    def _add_answer(self, message: Message) -> None:
         self._require_response()
         if not self._last:
             self._parts.append(f"{self._tokens.start_turn}model\n")
@@ -118,17 +136,20 @@ class _Writer:
         if not calls:
             self._close()
 
-    def _call(self, call: Mapping[str, Any]) -> str:
+    def _call(self, call: Mapping[str, object]) -> str:
+        # In the shape of the chat template a call is the inner `function` alone.
         function = call.get("function", call)
+        if not isinstance(function, Mapping):
+            raise ValueError("a called function must be a JSON object")
         name, arguments = function["name"], _arguments(function.get("arguments"))
         if not is_identifier(name):
             raise ValueError(f"the name of the called function {name!r} is not valid")
         if identifier := call.get("id"):
-            self._names[identifier] = name
+            self._names[str(identifier)] = str(name)
         tokens = self._tokens
         return f"{tokens.start_call}call:{name}{format_value(arguments, tokens=tokens, sort=True)}{tokens.end_call}"
 
-    def _take_response(self, message: Message) -> None:
+    def _add_response(self, message: Message) -> None:
         if not self._last:
             self._parts.append(f"{self._tokens.start_turn}model\n")
         for name, response in self._responses(message):
@@ -137,11 +158,13 @@ class _Writer:
             self._parts.append(f"{self._tokens.start_response}response:{name}{written}{self._tokens.end_response}")
         self._last = "response"
 
-    def _responses(self, message: Message) -> Iterator[tuple[str, Any]]:
+    def _responses(self, message: Message) -> Iterator[tuple[str, object]]:
+        """Yield the functions that a tool's message answers for, with their responses."""
         content = message.get("content")
-        items: list[Any] = content if isinstance(content, list) else [content]
-        if items and all(isinstance(item, Mapping) and "name" in item and "response" in item for item in items):
-            yield from ((_checked(item["name"]), item["response"]) for item in items)
+        items = content if isinstance(content, list) else [content]
+        named = [item for item in items if isinstance(item, Mapping) and "name" in item and "response" in item]
+        if items and len(named) == len(items):
+            yield from ((_checked(item["name"]), item["response"]) for item in named)
             return
         name = message.get("name") or self._names.get(message.get("tool_call_id") or "")
         if not name:
@@ -163,14 +186,16 @@ class _Writer:
 
 
 def _content(message: Message) -> str:
+    """Return a message's words, neutralised."""
     content = message.get("content")
     if isinstance(content, list):
-        texts = [str(item.get("text", "")).strip() for item in content if item.get("type", "text") == "text"]
+        parts = [item for item in content if isinstance(item, Mapping) and item.get("type", "text") == "text"]
+        texts = [str(part.get("text", "")).strip() for part in parts]
         return neutralise("".join(texts))
     return neutralise(str(content or "").strip())
 
 
-def _arguments(arguments: object) -> Mapping[str, Any]:
+def _arguments(arguments: object) -> Mapping[str, object]:
     if isinstance(arguments, str):
         arguments = _decoded(arguments) if arguments.strip() else {}
     if arguments is None:
@@ -180,11 +205,11 @@ def _arguments(arguments: object) -> Mapping[str, Any]:
 
 
 def _decoded(content: object) -> object:
-    """A JSON object given as text, as OpenAI's shape has it; anything else stays as it is."""
+    """Return the object that a text holds as JSON, as in OpenAI's shape; anything else as it is."""
     if isinstance(content, str) and content.lstrip().startswith("{"):
         try:
             # NaN and Infinity, which Python writes, are no JSON numbers.
-            decoded = json.loads(content, parse_constant=str)
+            decoded: object = json.loads(content, parse_constant=str)
         except (ValueError, RecursionError):
             return content
         return decoded if isinstance(decoded, dict) else content
@@ -198,13 +223,15 @@ def _checked(name: object) -> str:
 
 
 Order = Literal["hf", "input"]
+Kind = str | list[str]
+"""The name of a type of JSON schemas, or several."""
 
 _MAP_KEYS = ("properties", "$defs", "definitions", "patternProperties")
 """Their keys are names of the project's own: a property called `type` is no type."""
 
 
 def render_declaration(tool: Tool, *, tokens: TokenSet = FUNCTIONGEMMA, order: Order = "hf") -> str:
-    """One function, in OpenAI's shape or its inner `function` alone, without the tokens around it.
+    """Return the declaration of one function, without the tokens around it.
 
     `order` is that of the released chat template (`hf`), or the tool's own with every field kept (`input`).
     Raises `ValueError` for what is no tool.
@@ -215,44 +242,46 @@ def render_declaration(tool: Tool, *, tokens: TokenSet = FUNCTIONGEMMA, order: O
         return f"declaration:{function['name']}{format_value(_upper_types(fields), tokens=tokens)}"
     parts = [f"description:{format_string(_text(function, 'description'), tokens)}"]
     if parameters := function.get("parameters"):
-        parts.append(f"parameters:{{{_parameters(tidy(parameters), tokens)}}}")
+        parts.append(f"parameters:{{{_parameters(normalise(parameters), tokens)}}}")
     return f"declaration:{function['name']}{{{','.join(parts)}}}"
 
 
-def _parameters(schema: Mapping[str, Any], tokens: TokenSet) -> str:
-    """The fields of the outermost object: properties, required, type."""
+def _parameters(schema: JsonObject, tokens: TokenSet) -> str:
+    """Return the fields of the outermost object: properties, required, type."""
     parts = []
-    if properties := schema.get("properties"):
+    if properties := object_at(schema, "properties"):
         parts.append(f"properties:{{{_properties(properties, tokens)}}}")
     if required := schema.get("required"):
         parts.append(f"required:{format_value(required, tokens=tokens)}")
-    parts.append(_type(schema.get("type") or "object", tokens))
+    kind = schema.get("type")
+    parts.append(_type((kind if isinstance(kind, str) else _kinds({"type": kind})) or "object", tokens))
     return ",".join(parts)
 
 
-def _properties(properties: Mapping[str, Any], tokens: TokenSet) -> str:
+def _properties(properties: JsonObject, tokens: TokenSet) -> str:
     # The template leaves out parameters called description, type, …: a function without its parameter cannot be
     # called, so they are written here.
-    return ",".join(f"{format_key(key, tokens)}:{_property(schema, tokens)}" for key, schema in dictsort(properties))
+    keys = [key for key, _ in dictsort(properties)]
+    return ",".join(f"{format_key(key, tokens)}:{_property(object_at(properties, key), tokens)}" for key in keys)
 
 
-def _property(schema: Mapping[str, Any], tokens: TokenSet) -> str:
+def _property(schema: JsonObject, tokens: TokenSet) -> str:
     parts = [f"description:{format_string(_text(schema, 'description'), tokens)}", *_details(schema, tokens)]
     return f"{{{','.join(parts)}}}"
 
 
-def _details(schema: Mapping[str, Any], tokens: TokenSet) -> list[str]:
-    """What follows the description, in the template's order."""
+def _details(schema: JsonObject, tokens: TokenSet) -> list[str]:
+    """Return what follows the description, in the template's order."""
     parts = []
     kind, nullable = _kind(schema)
     if enum := schema.get("enum"):
         parts.append(f"enum:{format_value(enum, tokens=tokens)}")
-    if items := schema.get("items"):
+    if items := object_at(schema, "items"):
         parts.append(f"items:{{{','.join(_item_parts(items, tokens))}}}")
     if nullable is not None:
         parts.append(f"nullable:{format_value(nullable)}")
-    if (properties := schema.get("properties")) is not None:
-        parts.append(f"properties:{{{_properties(properties, tokens)}}}")
+    if "properties" in schema:
+        parts.append(f"properties:{{{_properties(object_at(schema, 'properties'), tokens)}}}")
     if required := schema.get("required"):
         parts.append(f"required:{format_value(required, tokens=tokens)}")
     if kind:
@@ -260,50 +289,64 @@ def _details(schema: Mapping[str, Any], tokens: TokenSet) -> list[str]:
     return parts
 
 
-def _item_parts(items: Mapping[str, Any], tokens: TokenSet) -> list[str]:
-    """The elements of an array: as a parameter, but a description only where there is one."""
+def _item_parts(items: JsonObject, tokens: TokenSet) -> list[str]:
+    """Return the elements of an array: as a parameter, but a description only where there is one."""
     described = [f"description:{format_string(text, tokens)}"] if (text := _text(items, "description")) else []
     return [*described, *_details(items, tokens)]
 
 
-def _kind(schema: Mapping[str, Any]) -> tuple[Any, bool | None]:
-    """Type and `nullable`; `["string", "null"]` and `anyOf` with null, which the models do not know, become both."""
-    kind, nullable = schema.get("type"), schema.get("nullable")
-    choices = schema.get("anyOf") or schema.get("oneOf")
-    if kind is None and choices:
-        kinds = [choice.get("type") for choice in choices]
-        kind = [each for each in kinds if isinstance(each, str)]
-    if isinstance(kind, list):
-        known = list(dict.fromkeys(each for each in kind if each != "null"))
-        nullable = True if "null" in kind else nullable
-        kind = known[0] if len(known) == 1 else known
-    if not kind and (enum := schema.get("enum")):
-        kind = "string" if all(isinstance(each, str) for each in enum) else kind
-    return kind, nullable
+def _kind(schema: JsonObject) -> tuple[Kind, bool | None]:
+    """Return the type and `nullable`.
+
+    `["string", "null"]` and `anyOf` with null, which the models do not know, are written as a type that is nullable.
+    """
+    nullable = is_true(schema, "nullable") if "nullable" in schema else None
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind:
+        return kind, nullable
+    kinds = _kinds(schema)
+    known = list(dict.fromkeys(each for each in kinds if each != "null"))
+    enum = list_at(schema, "enum")
+    if not known and enum and all(isinstance(each, str) for each in enum):
+        known = ["string"]
+    return known[0] if len(known) == 1 else known, True if "null" in kinds else nullable
 
 
-def _type(kind: Any, tokens: TokenSet) -> str:
+def _kinds(schema: JsonObject) -> list[str]:
+    """Return the names of the types of a schema that names several, or that is a choice of schemas."""
+    if "type" in schema:
+        return [str(each) for each in list_at(schema, "type")]
+    choices = objects_at(schema, "anyOf") or objects_at(schema, "oneOf")
+    return [name for choice in choices if isinstance(name := choice.get("type"), str)]
+
+
+def _type(kind: Kind, tokens: TokenSet) -> str:
     return f"type:{format_value(_upper(kind), tokens=tokens)}"
 
 
-def _upper(kind: Any) -> Any:
-    return kind.upper() if isinstance(kind, str) else [_upper(each) for each in kind]
+def _upper_type(kind: JsonValue) -> JsonValue:
+    return kind.upper() if isinstance(kind, str) else [str(each).upper() for each in list_at({"type": kind}, "type")]
 
 
-def _upper_types(schema: Any, in_map: bool = False) -> Any:
+def _upper(kind: Kind) -> Kind:
+    return kind.upper() if isinstance(kind, str) else [each.upper() for each in kind]
+
+
+def _upper_types(schema: JsonValue, in_map: bool = False) -> JsonValue:
+    """Return a schema with the names of its types in capitals. `in_map`: its keys are names, not keywords."""
     if isinstance(schema, list):
         return [_upper_types(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        key: _upper(value)
+        key: _upper_type(value)
         if key == "type" and not in_map and isinstance(value, str | list)
         else _upper_types(value, key in _MAP_KEYS and not in_map)
         for key, value in schema.items()
     }
 
 
-def _text(schema: Mapping[str, Any], key: str) -> str:
+def _text(schema: JsonObject, key: str) -> str:
     return str(schema.get(key) or "")
 
 
@@ -311,7 +354,7 @@ _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Yields|Raises|Exampl
 _ARGUMENTS = ("Args", "Arguments", "Parameters")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^()]*\))?\s*:\s*(.*)$")
 _CHOICES = re.compile(r"\s*\(\s*choices\s*:\s*(\[.*\])\s*\)\s*$", re.IGNORECASE | re.DOTALL)
-_SIMPLE: dict[Any, dict[str, Any]] = {
+_SIMPLE: dict[object, JsonObject] = {
     str: {"type": "string"},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -321,8 +364,8 @@ _SIMPLE: dict[Any, dict[str, Any]] = {
 }
 
 
-def declaration_from_function(python_function: Callable[..., Any]) -> dict[str, Any]:
-    """The tool, in OpenAI's shape, that the function is.
+def declaration_from_function(python_function: Callable[..., object]) -> Tool:
+    """Return a Python function as a tool in OpenAI's shape.
 
     `(choices: ["a", "b"])` at the end of an argument's description becomes its `enum`; a default makes it optional;
     a class that is no JSON type becomes an object. Raises `ValueError` where a docstring, a type or a description is
@@ -333,7 +376,7 @@ def declaration_from_function(python_function: Callable[..., Any]) -> dict[str, 
     if not description:
         raise ValueError(f"{name} has no docstring")
     hints = _hints(python_function)
-    properties: dict[str, Any] = {}
+    properties: MutableJsonObject = {}
     required: list[str] = []
     for parameter in _function_parameters(python_function):
         if parameter.name not in hints:
@@ -343,30 +386,30 @@ def declaration_from_function(python_function: Callable[..., Any]) -> dict[str, 
         properties[parameter.name] = _property_schema(hints[parameter.name], described[parameter.name])
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
-    parameters: dict[str, Any] = {"type": "object", "properties": properties}
+    parameters: MutableJsonObject = {"type": "object", "properties": properties}
     if required:
         parameters["required"] = required
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-def _function_parameters(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+def _function_parameters(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and parameter.name != "self":
             yield parameter
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(function: Callable[..., object]) -> Mapping[str, object]:
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError) as error:
         raise ValueError(f"the types of {function.__name__} cannot be resolved: {error}") from None
 
 
-def _property_schema(hint: Any, description: str) -> dict[str, Any]:
+def _property_schema(hint: object, description: str) -> JsonObject:
     schema = dict(_hint_schema(hint))
     if (choices := _CHOICES.search(description)) is not None:
         try:
-            schema["enum"] = json.loads(choices[1])
+            schema["enum"] = parse_json(choices[1])
         except ValueError:
             raise ValueError(f"the choices {choices[1]} are no JSON list") from None
         description = description[: choices.start()].rstrip()
@@ -374,13 +417,13 @@ def _property_schema(hint: Any, description: str) -> dict[str, Any]:
     return schema
 
 
-def _hint_schema(hint: Any) -> dict[str, Any]:
+def _hint_schema(hint: object) -> JsonObject:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union(arguments)
     if origin is typing.Literal:
-        kinds = [_SIMPLE[type(each)]["type"] for each in arguments]
-        kind: Any = kinds[0] if len(set(kinds)) == 1 else list(dict.fromkeys(kinds))
+        kinds = [_text(_SIMPLE[type(each)], "type") for each in arguments]
+        kind: Kind = kinds[0] if len(set(kinds)) == 1 else list(dict.fromkeys(kinds))
         return {"type": kind, "enum": list(arguments)}
     if origin is typing.Annotated:
         return _hint_schema(arguments[0])
@@ -393,18 +436,18 @@ def _hint_schema(hint: Any) -> dict[str, Any]:
     return _SIMPLE.get(hint, {"type": "object"})
 
 
-def _union(arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _union(arguments: Sequence[object]) -> JsonObject:
     nullable = {"nullable": True} if type(None) in arguments else {}
     schemas = [_hint_schema(each) for each in arguments if each is not type(None)]
     if len(schemas) == 1:
         return {**schemas[0], **nullable}
     if all(set(each) == {"type"} and isinstance(each["type"], str) for each in schemas):
-        return {"type": sorted({each["type"] for each in schemas}), **nullable}
+        return {"type": sorted({_text(each, "type") for each in schemas}), **nullable}
     return {"anyOf": schemas, **nullable}
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The description and that of each argument, each on one line."""
+    """Return the function's description and, by name, that of each argument on one line."""
     section, head, arguments = "", [], []
     for line in text.splitlines():
         if (title := _SECTION.match(line.strip())) is not None and not line[:1].isspace():
@@ -433,38 +476,43 @@ def _read_arguments(lines: list[str]) -> dict[str, str]:
 
 
 _HELD_OUT = 10
-"""One utterance in so many is kept for measuring."""
+"""One utterance in so many is held out of the training, to measure its success with."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
+    """One prompt, and what the model is to learn to answer."""
+
     utterance: str
     """The caller's words: rows with the same ones are on the same side of the split."""
     prompt: str
-    """What the model is asked, to the letter."""
+    """What the model reads, to the letter."""
     completion: str
-    """What it is to say, with the token that ends its answer."""
+    """What it is to answer, with the token that ends the answer."""
     source: str
-    """Where the row is from, for whoever looks the rows through."""
+    """Where the row comes from, for whoever looks through the rows."""
 
     def as_json(self) -> dict[str, str]:
+        """Return the row as a line of the training file."""
         return {"prompt": self.prompt, "completion": self.completion, "source": self.source}
 
 
 def training_row(
     messages: Sequence[Message],
     tools: Sequence[Tool],
-    calls: Sequence[Mapping[str, Any]],
+    calls: Sequence[JsonObject],
     source: str,
     tokens: TokenSet = FUNCTIONGEMMA,
 ) -> TrainingRow:
-    """The answer to `messages` is `calls`, `{"name", "arguments"}` each; none: the model ends its turn at once.
+    """Return the row by which the answer to `messages` is `calls`.
+
+    Each call is `{"name", "arguments"}`; without calls the model ends its turn at once.
 
     Raises `ValueError` for a call that the tools do not allow and for a conversation that cannot be written.
     """
-    asked = one_utterance(messages)
-    utterance = next((str(message["content"]) for message in asked if message["role"] == "user"), "")
-    parameters = {function["name"]: function.get("parameters") or {} for function in map(function_of, tools)}
+    read = one_utterance(messages)
+    utterance = next((str(message["content"]) for message in read if message["role"] == "user"), "")
+    parameters = {function["name"]: object_at(function, "parameters") for function in map(function_of, tools)}
     written = []
     for call in calls:
         name, arguments = str(call["name"]), call.get("arguments")
@@ -472,29 +520,30 @@ def training_row(
             raise ValueError(f"there is no function '{name}'")
         if not isinstance(arguments, Mapping):
             raise ValueError(f"the arguments of '{name}' are not known")
-        fitted = coerce_arguments(_given(arguments), parameters[name] or {"type": "object"})
+        fitted = coerce_arguments(_without_blanks(arguments), parameters[name] or {"type": "object"})
         value = format_value(fitted, tokens=tokens, sort=True)
         written.append(f"{tokens.start_call}call:{name}{value}{tokens.end_call}")
     completion = "".join(written) + (tokens.start_response if written else tokens.end_turn)
-    return TrainingRow(utterance, render_prompt(asked, tools, tokens=tokens), completion, source)
+    return TrainingRow(utterance, render_prompt(read, tools, tokens=tokens), completion, source)
 
 
 def split_rows(rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[TrainingRow]]:
-    """Rows to train on, and those that are held out: a tenth of the utterances, chosen by their words alone.
+    """Return the rows to train on, and those that are held out: a tenth of the utterances, chosen by their words alone.
 
     The choice hardly changes when rows are added; of two utterances or more at least one is held out.
     """
-    utterance = sorted({row.utterance for row in rows}, key=_place)
-    held = set(utterance[: max(round(len(utterance) / _HELD_OUT), min(1, len(utterance) - 1))])
+    utterances = sorted({row.utterance for row in rows}, key=_place)
+    # All rows of an utterance are on the same side, or the model would be measured by what it was trained on.
+    held = set(utterances[: max(round(len(utterances) / _HELD_OUT), min(1, len(utterances) - 1))])
     return [row for row in rows if row.utterance not in held], [row for row in rows if row.utterance in held]
 
 
 def _place(utterance: str) -> float:
-    """From 0 to 1, by the words alone."""
+    """Return a number from 0 to 1 that depends on the words alone."""
     digest = hashlib.sha256(" ".join(utterance.casefold().split()).encode()).digest()
     return int.from_bytes(digest[:8]) / math.pow(2, 64)
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what a model left empty."""
+def _without_blanks(arguments: JsonObject) -> JsonObject:
+    """Return the arguments without those that the model left empty, which it is not to learn."""
     return {name: value for name, value in arguments.items() if value not in (None, "")}

@@ -5,27 +5,33 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from enum import Enum, auto
+from typing import Final
 
-Schema = Mapping[str, Any]
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at, objects_at
+
+Schema = JsonObject
 
 _MAX_SCHEMA_DEPTH = 50
-"""Levels of a schema that are read; below them, anything is allowed."""
+"""Levels of a schema that are read; below them, anything is allowed. A schema may contain itself by a reference."""
 _DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
-def tidy(schema: object) -> dict[str, Any]:
-    """The schema with its references unfolded, `const` as an `enum` of one and `allOf` merged.
+def normalise(schema: object) -> MutableJsonObject:
+    """Return the schema with its references unfolded, `const` as an `enum` of one and `allOf` merged.
 
     A keyword of the wrong shape is left out, for it must not cost the function its other parameters. Never raises.
     """
-    return _Tidier(schema if isinstance(schema, Mapping) else {}).tidy(schema, ())
+    return _Normaliser(schema if isinstance(schema, Mapping) else {}).normalise(schema, ())
 
 
-class _Tidier:
+class _Normaliser:
+    """Brings a schema and those inside it to the normal form."""
+
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._readers: dict[str, Callable[[Any, tuple[str, ...]], Any]] = {
+        """Where references begin."""
+        self._readers: dict[str, Callable[[JsonValue, tuple[str, ...]], JsonValue]] = {
             "properties": self._properties,
             "items": self._schema,
             "additionalProperties": self._bool_or_schema,
@@ -33,13 +39,13 @@ class _Tidier:
             "oneOf": self._schemas,
         }
 
-    def tidy(self, schema: object, inside: tuple[str, ...]) -> dict[str, Any]:
-        """`inside` has the references that are being unfolded, and a blank for every other level."""
+    def normalise(self, schema: object, inside: tuple[str, ...]) -> MutableJsonObject:
+        """Return the normal form. `inside` has the references being unfolded, and a blank for every other level."""
         if not isinstance(schema, Mapping) or len(inside) > _MAX_SCHEMA_DEPTH:
             return {}
         if "$ref" in schema:
             return self._referred(schema, inside)
-        found: dict[str, Any] = {}
+        found: MutableJsonObject = {}
         for key, value in schema.items():
             if (reader := self._readers.get(key)) is not None:
                 value = reader(value, (*inside, ""))
@@ -49,42 +55,44 @@ class _Tidier:
                 found[key] = value
         if "const" in schema:
             found.setdefault("enum", [schema["const"]])
+        # The schema's own keywords come before those of its parts; properties of all of them are allowed.
         for part in self._schemas(found.pop("allOf", None), (*inside, "")) or ():
-            properties = {**(part.get("properties") or {}), **(found.get("properties") or {})}
+            properties = {**object_at(part, "properties"), **object_at(found, "properties")}
             found = {**part, **found, **({"properties": properties} if properties else {})}
         return _or_null(found)
 
-    def _referred(self, schema: Schema, inside: tuple[str, ...]) -> dict[str, Any]:
+    def _referred(self, schema: Schema, inside: tuple[str, ...]) -> MutableJsonObject:
+        """Return the schema that a reference leads to; one that leads back to itself allows anything."""
         reference = schema["$ref"]
         rest = {key: value for key, value in schema.items() if key != "$ref"}
         if not isinstance(reference, str) or reference in inside:
-            return self.tidy(rest, (*inside, ""))
+            return self.normalise(rest, (*inside, ""))
         for prefix in _DEFINITIONS:
-            definitions = self._root.get(prefix[2:-1])
+            definitions = object_at(self._root, prefix[2:-1])
             name = reference.removeprefix(prefix)
-            if name != reference and isinstance(definitions, Mapping) and isinstance(definitions.get(name), Mapping):
-                return self.tidy({**definitions[name], **rest}, (*inside, reference))
-        return self.tidy(rest, (*inside, ""))
+            if name != reference and isinstance(definition := definitions.get(name), Mapping):
+                return self.normalise({**definition, **rest}, (*inside, reference))
+        return self.normalise(rest, (*inside, ""))
 
-    def _properties(self, value: Any, inside: tuple[str, ...]) -> dict[str, Any] | None:
+    def _properties(self, value: JsonValue, inside: tuple[str, ...]) -> MutableJsonObject | None:
         if not isinstance(value, Mapping):
             return None
-        return {name: self.tidy(each, inside) for name, each in value.items() if isinstance(name, str)}
+        return {name: self.normalise(each, inside) for name, each in value.items() if isinstance(name, str)}
 
-    def _schema(self, value: Any, inside: tuple[str, ...]) -> dict[str, Any] | None:
-        return self.tidy(value, inside) if isinstance(value, Mapping) else None
+    def _schema(self, value: JsonValue, inside: tuple[str, ...]) -> MutableJsonObject | None:
+        return self.normalise(value, inside) if isinstance(value, Mapping) else None
 
-    def _bool_or_schema(self, value: Any, inside: tuple[str, ...]) -> Any:
+    def _bool_or_schema(self, value: JsonValue, inside: tuple[str, ...]) -> JsonValue:
         return value if isinstance(value, bool) else self._schema(value, inside)
 
-    def _schemas(self, value: Any, inside: tuple[str, ...]) -> list[dict[str, Any]] | None:
-        return [self.tidy(each, inside) for each in value] if isinstance(value, list) and value else None
+    def _schemas(self, value: JsonValue, inside: tuple[str, ...]) -> list[MutableJsonObject] | None:
+        return [self.normalise(each, inside) for each in value] if isinstance(value, list) and value else None
 
 
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of a choice between one schema and null, that schema with `nullable`."""
+def _or_null(schema: MutableJsonObject) -> MutableJsonObject:
+    """Turn a choice between one schema and null, as pydantic writes it, into that schema with `nullable`."""
     for key in ("anyOf", "oneOf"):
-        choices = schema.get(key) or ()
+        choices = objects_at(schema, key)
         others = [choice for choice in choices if choice.get("type") != "null"]
         if len(others) == 1 and len(choices) == 2:
             rest = {name: value for name, value in schema.items() if name != key}
@@ -92,15 +100,15 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _are_words(value: Any) -> bool:
+def _are_words(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
-_SHAPES: dict[str, Callable[[Any], bool]] = {
+_SHAPES: dict[str, Callable[[JsonValue], bool]] = {
     "type": lambda value: isinstance(value, str) or (_are_words(value) and bool(value)),
     "required": _are_words,
     "enum": lambda value: isinstance(value, list | tuple) and bool(value),
@@ -118,15 +126,28 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 1000
+"""Characters of a number that stands in a string."""
 _MAX_DEPTH = 100
+"""Levels of a value that are compared with its schema."""
 _MAX_PATTERN_TEXT = 1000
 """Characters; a pattern may take time that grows faster than the text."""
 _MAX_REASON_LENGTH = 200
-_ABSENT = object()
+
+
+class _Absence(Enum):
+    ABSENT = auto()
+
+
+_ABSENT: Final = _Absence.ABSENT
+"""Stands for no value, where None would be null."""
 
 
 class _Misfit(ValueError):
-    """Put into words only where somebody reads it, and its place on the way out: of several choices most do not fit."""
+    """A value that does not fit its schema.
+
+    It is put into words only when somebody reads it, and told its place on the way out: of several choices most do not
+    fit, and their errors are dropped.
+    """
 
     def __init__(self, reason: str, *about: object) -> None:
         super().__init__(reason, *about)
@@ -135,6 +156,7 @@ class _Misfit(ValueError):
         self._place = ""
 
     def within(self, place: str) -> _Misfit:
+        """Note the property or the item that the misfit lies in; called from the inside to the outside."""
         dot = "." if self._place and not self._place.startswith("[") else ""
         self._place = f"{place}{dot}{self._place}"[:_MAX_REASON_LENGTH]
         return self
@@ -144,18 +166,19 @@ class _Misfit(ValueError):
         return f"{self._place or 'the call'}{self._reason.format(*about)}"
 
 
-def coerce_arguments(arguments: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """The arguments with the types of a JSON schema of an object, or of the map of its properties alone.
+def coerce_arguments(arguments: JsonObject, schema: Schema) -> MutableJsonObject:
+    """Return the arguments with the types of a JSON schema of an object, or of the map of its properties alone.
 
     Null for an optional argument counts as absent; arguments that the schema does not know are left out unless it
     allows them. Raises `ValueError`, which names the argument, for what is missing or does not fit.
     """
-    whole = tidy(schema if _is_object_schema(schema) else {"properties": schema})
-    # Only what is inside may be a map of anything: a function without parameters takes none.
+    whole = normalise(schema if _is_object_schema(schema) else {"properties": schema})
+    # An object inside may have any properties where none are declared; a function without parameters takes none.
     return _object(arguments, {"additionalProperties": False, **whole}, 0)
 
 
 def _is_object_schema(schema: Schema) -> bool:
+    """Return whether `schema` is of an object; False: it is a map of properties, which may be called `properties`."""
     kind, properties = schema.get("type"), schema.get("properties")
     if isinstance(kind, str):
         return True
@@ -164,29 +187,36 @@ def _is_object_schema(schema: Schema) -> bool:
     )
 
 
-def _object(value: Any, schema: Schema, depth: int) -> dict[str, Any]:
+def _object(value: JsonValue, schema: Schema, depth: int) -> MutableJsonObject:
     if not isinstance(value, Mapping):
         raise _misfit("an object", value)
-    properties = schema.get("properties") or {}
-    required = schema.get("required") or ()
-    more = schema.get("additionalProperties", not properties)
-    found = {}
+    required = list_at(schema, "required")
+    found: MutableJsonObject = {}
     for name, given in value.items():
         try:
-            if name in properties:
-                fitted = _fit_property(given, properties[name], name in required, depth)
-                if fitted is not _ABSENT:
-                    found[name] = fitted
-            elif more is not False:
-                found[name] = _fit(given, more, depth + 1) if isinstance(more, Mapping) else given
+            fitted = _fit_member(name, given, schema, depth)
         except _Misfit as misfit:
             raise misfit.within(str(name)) from None
-    if missing := [name for name in required if name not in found]:
+        if fitted is not _ABSENT:
+            found[name] = fitted
+    if missing := [str(name) for name in required if name not in found]:
         raise _Misfit(" needs {}", ", ".join(missing))
     return found
 
 
-def _fit_property(value: Any, schema: Schema, required: bool, depth: int) -> Any:
+def _fit_member(name: str, value: JsonValue, schema: Schema, depth: int) -> JsonValue | _Absence:
+    """Fit the member `name` of an object; absent where the object's schema has no place for it."""
+    properties = object_at(schema, "properties")
+    if name in properties:
+        required = name in list_at(schema, "required")
+        return _fit_property(value, object_at(properties, name), required, depth)
+    more = schema.get("additionalProperties", not properties)
+    if more is False:
+        return _ABSENT
+    return _fit(value, more, depth + 1) if isinstance(more, Mapping) else value
+
+
+def _fit_property(value: JsonValue, schema: Schema, required: bool, depth: int) -> JsonValue | _Absence:
     if value is None and not _allows_null(schema):
         if required:
             raise _misfit("a value", value)
@@ -194,12 +224,12 @@ def _fit_property(value: Any, schema: Schema, required: bool, depth: int) -> Any
     return _fit(value, schema, depth + 1)
 
 
-def _fit(value: Any, schema: Schema, depth: int) -> Any:
+def _fit(value: JsonValue, schema: Schema, depth: int) -> JsonValue:
     if depth > _MAX_DEPTH:
         raise _Misfit(" is too deep")
     if value is None and _allows_null(schema):
         return None
-    if choices := schema.get("anyOf") or schema.get("oneOf"):
+    if choices := objects_at(schema, "anyOf") or objects_at(schema, "oneOf"):
         return _fit_one(value, choices, depth)
     kinds = schema.get("type")
     if isinstance(kinds, list):
@@ -209,9 +239,9 @@ def _fit(value: Any, schema: Schema, depth: int) -> Any:
     return _checked(value, schema)
 
 
-def _fit_one(value: Any, choices: list[Schema], depth: int) -> Any:
-    """By the first choice that takes the value as it is, else by the first that takes it at all."""
-    first: Any = _ABSENT
+def _fit_one(value: JsonValue, choices: Sequence[Schema], depth: int) -> JsonValue:
+    """Fit the value to the first choice that takes it as it is, else to the first that takes it at all."""
+    first: JsonValue | _Absence = _ABSENT
     error: _Misfit | None = None
     for choice in choices:
         try:
@@ -227,7 +257,7 @@ def _fit_one(value: Any, choices: list[Schema], depth: int) -> Any:
     return first
 
 
-def _fit_type(value: Any, kind: str, schema: Schema, depth: int) -> Any:
+def _fit_type(value: JsonValue, kind: str, schema: Schema, depth: int) -> JsonValue:
     if (scalar := _SCALARS.get(kind)) is not None:
         expected, fit = scalar
         fitted = fit(value)
@@ -235,16 +265,17 @@ def _fit_type(value: Any, kind: str, schema: Schema, depth: int) -> Any:
             raise _misfit(expected, value)
         return fitted
     if kind == "array":
-        return _array(value if isinstance(value, list) else [value], schema.get("items"), depth)
+        # A small model often leaves the brackets of a single item out.
+        return _array(value if isinstance(value, list) else [value], object_at(schema, "items"), depth)
     return _object(value, schema, depth) if kind == "object" else value
 
 
-def _array(values: list[Any], items: Schema | None, depth: int) -> list[Any]:
+def _array(values: list[JsonValue], items: Schema, depth: int) -> list[JsonValue]:
     if not items:
         return values
-    fitted: list[Any] = []
+    fitted: list[JsonValue] = []
     # A long list of short values holds the same ones again and again.
-    seen: dict[tuple[type, Any], Any] = {}
+    seen: dict[tuple[type, JsonValue], JsonValue] = {}
     try:
         for each in values:
             if isinstance(each, list | dict | float):
@@ -259,7 +290,7 @@ def _array(values: list[Any], items: Schema | None, depth: int) -> list[Any]:
     return fitted
 
 
-def _string(value: Any) -> Any:
+def _string(value: JsonValue) -> JsonValue | _Absence:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -267,20 +298,20 @@ def _string(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else _ABSENT
 
 
-def _integer(value: Any) -> Any:
+def _integer(value: JsonValue) -> JsonValue | _Absence:
     number = _number(value)
     if isinstance(number, float):
         return int(number) if number.is_integer() else _ABSENT
     return number
 
 
-def _number(value: Any) -> Any:
+def _number(value: JsonValue) -> int | float | _Absence:
     if isinstance(value, str):
         return _number_of(value.strip())
     return value if isinstance(value, int | float) and not isinstance(value, bool) else _ABSENT
 
 
-def _number_of(text: str) -> Any:
+def _number_of(text: str) -> int | float | _Absence:
     written = _NUMBER.fullmatch(text)
     if written is None or len(text) > _MAX_DIGITS:
         return _ABSENT
@@ -290,17 +321,18 @@ def _number_of(text: str) -> Any:
     return number if abs(number) != float("inf") else _ABSENT
 
 
-def _boolean(value: Any) -> Any:
+def _boolean(value: JsonValue) -> JsonValue | _Absence:
     if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.strip().lower(), _ABSENT)
+        truth = {"true": True, "false": False}.get(value.strip().lower())
+        return _ABSENT if truth is None else truth
     return value if isinstance(value, bool) else _ABSENT
 
 
-def _null(value: Any) -> Any:
+def _null(value: JsonValue) -> JsonValue | _Absence:
     return None if value is None or value == "null" else _ABSENT
 
 
-_SCALARS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+_SCALARS: dict[str, tuple[str, Callable[[JsonValue], JsonValue | _Absence]]] = {
     "string": ("a string", _string),
     "integer": ("an integer", _integer),
     "number": ("a number", _number),
@@ -309,9 +341,10 @@ _SCALARS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def _checked(value: Any, schema: Schema) -> Any:
-    """The value if it is one of the enumerated ones and within its limits."""
-    if (enum := schema.get("enum")) is not None:
+def _checked(value: JsonValue, schema: Schema) -> JsonValue:
+    """Return the value if it is one of the enumerated ones and within its limits."""
+    if "enum" in schema:
+        enum = list_at(schema, "enum")
         value = _enumerated(value, enum)
     if isinstance(value, int | float) and not isinstance(value, bool):
         _limit(value, schema, "", _NUMBER_LIMITS)
@@ -340,18 +373,20 @@ def _limit(size: float, schema: Schema, unit: str, limits: Iterable[tuple[str, C
 
 
 def _match(text: str, schema: Schema) -> None:
-    if (pattern := schema.get("pattern")) is None:
+    pattern = schema.get("pattern")
+    if not isinstance(pattern, str):
         return
     try:
         matches = len(text) <= _MAX_PATTERN_TEXT and re.search(pattern, text)
     except re.error:
-        # A pattern of another dialect says nothing.
+        # JSON schemas have the patterns of ECMAScript; one that Python does not know is not checked.
         return
     if not matches:
         raise _misfit(f"text of the form {pattern}", text)
 
 
-def _enumerated(value: Any, enum: Sequence[Any]) -> Any:
+def _enumerated(value: JsonValue, enum: Sequence[JsonValue]) -> JsonValue:
+    """Return the choice that the value is, or that it names in another spelling."""
     for each in enum:
         if type(each) is type(value) and each == value:
             return each
@@ -365,13 +400,9 @@ def _enumerated(value: Any, enum: Sequence[Any]) -> Any:
 def _allows_null(schema: Schema) -> bool:
     kind = schema.get("type")
     kinds = [str(each).lower() for each in (kind if isinstance(kind, list) else [kind])]
-    choices = schema.get("anyOf") or schema.get("oneOf") or ()
-    return (
-        schema.get("nullable") is True
-        or "null" in kinds
-        or any(isinstance(choice, Mapping) and _allows_null(choice) for choice in choices)
-    )
+    choices = objects_at(schema, "anyOf") or objects_at(schema, "oneOf")
+    return schema.get("nullable") is True or "null" in kinds or any(map(_allows_null, choices))
 
 
-def _misfit(expected: str, value: Any) -> _Misfit:
+def _misfit(expected: str, value: JsonValue) -> _Misfit:
     return _Misfit(": expected {}, got {!r}", expected, value)

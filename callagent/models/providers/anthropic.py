@@ -7,10 +7,19 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from callagent.errors import ProviderError
-from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
+from callagent.json_values import JsonObject
+from callagent.models.model_server import (
+    Deadlines,
+    ModelServer,
+    Request,
+    as_int,
+    as_object,
+    not_of,
+    read_event,
+)
 from callagent.models.protocol import (
     OPENING,
     SILENCE,
@@ -21,6 +30,7 @@ from callagent.models.protocol import (
     ProviderSettings,
     Tool,
     ToolCall,
+    ToolFunction,
     Usage,
     arguments_of,
     system_text,
@@ -34,16 +44,16 @@ _SAMPLING = {"top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
 _PROTOCOL = "event of a message"
 _VERSION = "2023-06-01"
 _MAX_TOKENS = 1024
-"""The API wants a limit; a phone answer is far shorter."""
+"""The API demands a limit; an answer on the phone is far shorter."""
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 _MAX_CALLS = 64
 _BELOW_LOW = ("none", "minimal")
-"""Efforts that the API does not have: it gets the least that it has."""
+"""Efforts that the API does not have; it is given `low`, the least that it has."""
 
 
 @dataclass(slots=True)
 class _ToolUse:
-    """A call as far as it has arrived."""
+    """A tool call as far as it has arrived."""
 
     id: str
     name: str
@@ -54,35 +64,35 @@ class _ToolUse:
 
 @dataclass(slots=True)
 class Answer:
-    """As `model_server.Answer`."""
+    """A streamed message, put together as `model_server.Answer` says."""
 
     over: bool = False
     _calls: dict[int, _ToolUse] = field(default_factory=dict)
     _input_tokens: int = 0
     _output_tokens: int = 0
 
-    def take(self, event: str) -> str | None:
-        """As `model_server.Answer`."""
+    def feed(self, event: str) -> str | None:
+        """Return the text that an event adds, as `model_server.Answer` says."""
         data = read_event(event, _PROTOCOL)
         try:
             match data["type"]:
                 case "message_start":
-                    self._count(data["message"]["usage"])
+                    self._count(as_object(as_object(data["message"])["usage"]))
                 case "content_block_start":
-                    return self._begin_block(int(data["index"]), data["content_block"])
+                    return self._begin_block(as_int(data["index"]), as_object(data["content_block"]))
                 case "content_block_delta":
-                    return self._add_to_block(int(data["index"]), data["delta"])
+                    return self._add_to_block(as_int(data["index"]), as_object(data["delta"]))
                 case "message_delta":
-                    self._count(data.get("usage") or {})
+                    self._count(as_object(data.get("usage") or {}))
                 case "message_stop":
                     self.over = True
-                # New kinds of events may come at any time, and "ping" says nothing.
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+                # The API's documentation: new kinds of events may come at any time. A "ping" says nothing.
+        except (ValueError, LookupError) as error:
             raise not_of(_PROTOCOL, event) from error
         return None
 
     def rest(self) -> Iterator[Delta]:
-        """Tool calls in their order, usage."""
+        """Yield the tool calls in their order, then the usage."""
         if not self.over:
             raise ProviderError("the model's server ended the answer before it was whole")
         for call in self._calls.values():
@@ -90,23 +100,25 @@ class Answer:
         if self._input_tokens or self._output_tokens:
             yield Delta(usage=Usage(self._input_tokens, self._output_tokens))
 
-    def _begin_block(self, index: int, block: Mapping[str, Any]) -> str | None:
+    def _begin_block(self, index: int, block: JsonObject) -> str | None:
         if block["type"] == "tool_use":
             if len(self._calls) == _MAX_CALLS:
                 raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
             self._calls[index] = _ToolUse(str(block["id"]), str(block["name"]), json.dumps(block.get("input") or {}))
+        # Of other blocks, such as a thought, nothing is passed on: they only show that the model goes on.
         return str(block.get("text") or "") or None if block["type"] == "text" else ""
 
-    def _add_to_block(self, index: int, delta: Mapping[str, Any]) -> str:
+    def _add_to_block(self, index: int, delta: JsonObject) -> str:
         if delta["type"] == "input_json_delta" and index in self._calls:
             self._calls[index].fragments += str(delta["partial_json"])
         return str(delta["text"]) if delta["type"] == "text_delta" else ""
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
+    def _count(self, usage: JsonObject) -> None:
+        # Input that is read from the provider's cache, or written to it, is not counted in `input_tokens`.
         read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         # The last event repeats the counts, or leaves out those of the input.
-        self._input_tokens = sum(int(usage.get(key) or 0) for key in read) or self._input_tokens
-        self._output_tokens = int(usage.get("output_tokens") or self._output_tokens)
+        self._input_tokens = sum(as_int(usage.get(key) or 0) for key in read) or self._input_tokens
+        self._output_tokens = as_int(usage.get("output_tokens") or self._output_tokens)
 
 
 class AnthropicModel:
@@ -121,6 +133,7 @@ class AnthropicModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
+        """Ask for one answer, as `LanguageModel` says."""
         deadlines = Deadlines.of(self._settings)
         headers = {"x-api-key": self._settings.api_key, "anthropic-version": _VERSION}
         request = Request(self._url, headers, self._body(messages, tools, settings))
@@ -131,8 +144,8 @@ class AnthropicModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, Any]:
-        body: dict[str, Any] = {
+    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, object]:
+        body: dict[str, object] = {
             "model": settings.model or self._model,
             "messages": to_turns(messages),
             "max_tokens": settings.max_tokens or _MAX_TOKENS,
@@ -145,39 +158,50 @@ class AnthropicModel:
             body["tools"] = [_tool(tool["function"]) for tool in tools]
         temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
         if temperature is not None:
+            # Other providers' temperatures go up to 2; this API refuses more than 1.
             body["temperature"] = min(temperature, 1.0)
         if effort := self._settings.reasoning_effort:
             body["output_config"] = {"effort": "low" if effort in _BELOW_LOW else effort}
         return body | settings.sampling_as(_SAMPLING)
 
 
-def to_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The conversation as turns of user and assistant, which alternate, begin with the user and end with the user."""
-    turns: list[dict[str, Any]] = []
+class Turn(TypedDict):
+    """What one side says in one go."""
+
+    role: str
+    content: list[JsonObject]
+
+
+def to_turns(messages: Sequence[Message]) -> list[Turn]:
+    """Return the conversation as turns of user and assistant, as the API demands them.
+
+    They alternate, and the user has the first and the last one.
+    """
+    turns: list[Turn] = []
     names = tool_names(messages)
     for message in messages:
         role = "assistant" if message["role"] == "assistant" else "user"
         if blocks := list(_blocks(message, names)):
             if not turns and role == "assistant":
-                turns.append(_said(OPENING))
+                turns.append(_user_turn(OPENING))
             if turns and turns[-1]["role"] == role:
                 turns[-1]["content"] += blocks
             else:
                 turns.append({"role": role, "content": blocks})
     if not turns or turns[-1]["role"] == "assistant":
-        turns.append(_said(SILENCE if turns else OPENING))
+        turns.append(_user_turn(SILENCE if turns else OPENING))
     return turns
 
 
-def _said(text: str) -> dict[str, Any]:
+def _user_turn(text: str) -> Turn:
     return {"role": "user", "content": [{"type": "text", "text": text}]}
 
 
-def _blocks(message: Message, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _blocks(message: Message, names: Mapping[str, str]) -> Iterator[JsonObject]:
     text = text_of(message)
     match message["role"]:
         case "user" | "assistant":
-            # An empty block is refused.
+            # The API refuses an empty block.
             if text.strip():
                 yield {"type": "text", "text": text}
             elif message["role"] == "user":
@@ -190,16 +214,17 @@ def _blocks(message: Message, names: Mapping[str, str]) -> Iterator[dict[str, An
                     "name": function["name"],
                     "input": arguments_of(function),
                 }
+        # A result without its call, which may have been cut off the conversation's beginning, would be refused.
         case "tool" if message.get("tool_call_id") in names:
             yield {"type": "tool_result", "tool_use_id": _identifier(message["tool_call_id"]), "content": text}
 
 
 def _identifier(text: str) -> str:
-    """Identifiers of other providers' models may hold what this API refuses."""
+    """Return an identifier that the API takes; those of other providers' models may hold what it refuses."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 
-def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(function: ToolFunction) -> JsonObject:
     return {
         "name": function["name"],
         "description": function.get("description") or "",

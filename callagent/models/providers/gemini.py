@@ -8,11 +8,21 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 from urllib.parse import quote
 
 from callagent.errors import AnswerWithheld, ProviderError
-from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
+from callagent.json_values import JsonObject, MutableJsonObject, object_at, parse_json
+from callagent.models.model_server import (
+    Deadlines,
+    ModelServer,
+    Request,
+    as_int,
+    as_list,
+    as_object,
+    not_of,
+    read_event,
+)
 from callagent.models.protocol import (
     OPENING,
     SILENCE,
@@ -23,6 +33,7 @@ from callagent.models.protocol import (
     ProviderSettings,
     Tool,
     ToolCall,
+    ToolFunction,
     Usage,
     arguments_of,
     system_text,
@@ -40,47 +51,50 @@ _PROTOCOL = "event of a generated content"
 _MAX_CALLS = 64
 _FINE = ("STOP", "MAX_TOKENS")
 _WITHHELD = ("SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")
-_KEPT_SIGNATURES = 4096
+_MAX_SIGNATURES = 4096
 _NO_SIGNATURE = "skip_thought_signature_validator"
-"""What the API documents for calls that another model made."""
+"""The signature that the API documents for calls which another model made."""
 _BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
-"""Tokens of thought in models before Gemini 3."""
+"""Tokens of thought for each effort, in models before Gemini 3; later ones take the effort itself."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """As `model_server.Answer`."""
+    """A streamed content, put together as `model_server.Answer` says."""
 
-    name_call: Callable[[Mapping[str, Any]], ToolCall]
-    """Makes the call of a part that has one."""
+    name_call: Callable[[JsonObject], ToolCall]
+    """Makes the tool call of a part that has a function call."""
     guarded: bool = False
-    """An answer that is cut as not safe is none, although its beginning was said."""
+    """Whether an answer that is cut as unsafe counts as withheld, although its beginning was passed on."""
     over: bool = False
-    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    """Never true: the stream ends by itself, and what counts the tokens comes last."""
+    calls: list[JsonObject] = field(default_factory=list)
     """Parts with a function call, as they came."""
     spoken: bool = False
+    """Whether any text has come."""
     end: str = ""
     """The API's word for why the answer ended."""
     usage: Usage | None = None
 
-    def take(self, event: str) -> str | None:
-        """As `model_server.Answer`."""
+    def feed(self, event: str) -> str | None:
+        """Return the text that an event adds, as `model_server.Answer` says."""
         data = read_event(event, _PROTOCOL)
         try:
-            if reason := (data.get("promptFeedback") or {}).get("blockReason"):
+            if reason := as_object(data.get("promptFeedback") or {}).get("blockReason"):
                 raise AnswerWithheld(f"the model's server refused the conversation: {reason}")
-            if counted := data.get("usageMetadata"):
+            if counted := as_object(data.get("usageMetadata") or {}):
+                # Thoughts are charged as output, but not counted among the candidate's tokens.
                 output = ("candidatesTokenCount", "thoughtsTokenCount")
                 self.usage = Usage(
-                    int(counted.get("promptTokenCount") or 0), sum(int(counted.get(key) or 0) for key in output)
+                    as_int(counted.get("promptTokenCount") or 0), sum(as_int(counted.get(key) or 0) for key in output)
                 )
-            candidates = data.get("candidates") or ()
-            return self._take_candidate(candidates[0]) if candidates else None
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            candidates = as_list(data.get("candidates") or ())
+            return self._feed_candidate(as_object(candidates[0])) if candidates else None
+        except (ValueError, LookupError) as error:
             raise not_of(_PROTOCOL, event) from error
 
     def rest(self) -> Iterator[Delta]:
-        """Calls in their order, usage."""
+        """Yield the tool calls in their order, then the usage."""
         if not self.end:
             raise ProviderError("the model's server ended the answer before it was whole")
         withheld = self.end in _WITHHELD
@@ -93,20 +107,28 @@ class Answer:
         if self.usage:
             yield Delta(usage=self.usage)
 
-    def _take_candidate(self, candidate: Mapping[str, Any]) -> str | None:
+    def _feed_candidate(self, candidate: JsonObject) -> str | None:
         text = ""
-        parts = (candidate.get("content") or {}).get("parts") or ()
-        for part in parts:
+        parts = as_list(as_object(candidate.get("content") or {}).get("parts") or ())
+        for part in map(as_object, parts):
             if "functionCall" in part:
                 if len(self.calls) == _MAX_CALLS:
                     raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
-                part["functionCall"]["name"]
+                if "name" not in as_object(part["functionCall"]):
+                    raise ValueError("a function call without a name")
                 self.calls.append(part)
             elif not part.get("thought"):
                 text += str(part.get("text") or "")
         self.end = str(candidate.get("finishReason") or self.end)
         self.spoken = self.spoken or bool(text)
         return text if parts else None
+
+
+class Content(TypedDict):
+    """What one side says in one go."""
+
+    role: str
+    parts: list[JsonObject]
 
 
 class GeminiModel:
@@ -118,12 +140,14 @@ class GeminiModel:
         self._base_url = (settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1beta")
         self._server = ModelServer()
         self._numbers = itertools.count(1)
-        # The API wants a call's signature back with it; messages have no place for one.
+        # The API wants the signature of a call's thoughts back with the call. Messages have no place for it, so it is
+        # kept here by the identifier of the call.
         self._signatures: OrderedDict[str, str] = OrderedDict()
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
+        """Ask for one answer, as `LanguageModel` says."""
         deadlines = Deadlines.of(self._settings)
         request, answer = self._request(messages, tools, settings), Answer(self._call, bool(settings.safety))
         async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:
@@ -133,19 +157,19 @@ class GeminiModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _call(self, part: Mapping[str, Any]) -> ToolCall:
-        call = part["functionCall"]
+    def _call(self, part: JsonObject) -> ToolCall:
+        call = object_at(part, "functionCall")
         # Identifiers must be unique in a conversation; the API gives none to most models' calls.
         identifier = str(call.get("id") or f"gemini_{next(self._numbers)}")
         if signature := part.get("thoughtSignature"):
             self._signatures[identifier] = str(signature)
-            if len(self._signatures) > _KEPT_SIGNATURES:
+            if len(self._signatures) > _MAX_SIGNATURES:
                 self._signatures.popitem(last=False)
         return ToolCall(identifier, str(call["name"]), json.dumps(call.get("args") or {}, ensure_ascii=False))
 
     def _request(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> Request:
         model = settings.model or self._model
-        body: dict[str, Any] = {"contents": self._contents(messages, model)}
+        body: dict[str, object] = {"contents": self._contents(messages, model)}
         if system := system_text(messages):
             body["systemInstruction"] = {"parts": [{"text": system}]}
         if tools:
@@ -157,15 +181,15 @@ class GeminiModel:
         url = f"{self._base_url}/v1beta/models/{quote(model, safe='')}:streamGenerateContent?alt=sse"
         return Request(url, {"x-goog-api-key": self._settings.api_key}, body)
 
-    def _generation(self, model: str, settings: ModelSettings, *, with_tools: bool) -> dict[str, Any]:
-        generation: dict[str, Any] = {}
+    def _generation(self, model: str, settings: ModelSettings, *, with_tools: bool) -> JsonObject:
+        generation: MutableJsonObject = {}
         temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
         if temperature is not None:
             generation["temperature"] = temperature
         if settings.max_tokens is not None:
             generation["maxOutputTokens"] = settings.max_tokens
         generation |= settings.sampling_as(_SAMPLING)
-        # Only the newest models take both at once.
+        # Only the newest models take functions and JSON output at once.
         if settings.json_output and not with_tools:
             generation["responseMimeType"] = "application/json"
         if effort := self._settings.reasoning_effort:
@@ -174,9 +198,9 @@ class GeminiModel:
             generation["thinkingConfig"] = {"thinkingBudget": _BUDGETS[effort]} if before_3 else level
         return generation
 
-    def _contents(self, messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
-        """The conversation as contents of user and model, which alternate and begin with the user."""
-        contents: list[dict[str, Any]] = []
+    def _contents(self, messages: Sequence[Message], model: str) -> list[Content]:
+        """Return the conversation as contents of user and model, which alternate; the user's are first and last."""
+        contents: list[Content] = []
         names = tool_names(messages)
         for message in messages:
             role = "model" if message["role"] == "assistant" else "user"
@@ -191,7 +215,7 @@ class GeminiModel:
             contents.append({"role": "user", "parts": [{"text": SILENCE if contents else OPENING}]})
         return contents
 
-    def _parts(self, message: Message, names: Mapping[str, str], model: str) -> Iterator[dict[str, Any]]:
+    def _parts(self, message: Message, names: Mapping[str, str], model: str) -> Iterator[JsonObject]:
         text = text_of(message)
         match message["role"]:
             case "user" | "assistant":
@@ -199,29 +223,29 @@ class GeminiModel:
                     yield {"text": text if text.strip() else SILENCE}
                 for place, call in enumerate(message.get("tool_calls") or ()):
                     function = call["function"]
-                    part = {"functionCall": {"name": function["name"], "args": arguments_of(function)}}
-                    yield part | self._signature(str(call["id"]), place, model)
+                    part: JsonObject = {"functionCall": {"name": function["name"], "args": arguments_of(function)}}
+                    yield {**part, **self._signature(str(call["id"]), place, model)}
             case "tool" if name := names.get(str(message.get("tool_call_id"))):
                 yield {"functionResponse": {"name": name, "response": _response(text)}}
 
-    def _signature(self, call_id: str, place: int, model: str) -> dict[str, Any]:
-        """Of parallel calls the first has one."""
+    def _signature(self, call_id: str, place: int, model: str) -> JsonObject:
+        """Return what a call's part has besides the call. Of parallel calls the first has a signature."""
         if signature := self._signatures.get(call_id):
             return {"thoughtSignature": signature}
         return {"thoughtSignature": _NO_SIGNATURE} if not place and model.startswith("gemini-3") else {}
 
 
-def _response(text: str) -> dict[str, Any]:
-    """The API wants an object."""
+def _response(text: str) -> JsonObject:
+    """Return a function's result as the API wants it: as an object."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = parse_json(text)
+    except ValueError:
         data = text
-    return data if isinstance(data, dict) else {"result": data}
+    return data if isinstance(data, Mapping) else {"result": data}
 
 
-def _declaration(function: Mapping[str, Any]) -> dict[str, Any]:
-    declaration = {"name": function["name"], "description": function.get("description") or ""}
+def _declaration(function: ToolFunction) -> JsonObject:
+    declaration: MutableJsonObject = {"name": function["name"], "description": function.get("description") or ""}
     parameters = function.get("parameters") or {}
     # A function without parameters has no schema at all.
     return declaration | ({"parametersJsonSchema": parameters} if parameters.get("properties") else {})

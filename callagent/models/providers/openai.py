@@ -7,13 +7,22 @@ in fragments and are passed on whole, behind the text.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
 from callagent.errors import ProviderError
-from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
+from callagent.json_values import JsonObject, object_at
+from callagent.models.model_server import (
+    Deadlines,
+    ModelServer,
+    Request,
+    as_int,
+    as_list,
+    as_object,
+    not_of,
+    read_event,
+)
 from callagent.models.protocol import (
     Declaration,
     Delta,
@@ -30,6 +39,7 @@ _SAMPLING = {each: each for each in ("top_p", "stop", "seed", "presence_penalty"
 
 _PROTOCOL = "chat completion"
 _MAX_CALLS = 64
+"""Tool calls of one answer; a model that repeats itself must not fill the memory."""
 _DONE = "[DONE]"
 
 
@@ -44,7 +54,7 @@ class _Fragments:
 
 @dataclass(slots=True)
 class Answer:
-    """As `model_server.Answer`."""
+    """A streamed chat completion, put together as `model_server.Answer` says."""
 
     over: bool = False
     finished: bool = False
@@ -52,22 +62,25 @@ class Answer:
     _calls: dict[str, _Fragments] = field(default_factory=dict)
     _usage: Usage | None = None
 
-    def take(self, event: str) -> str | None:
-        """As `model_server.Answer`."""
+    def feed(self, event: str) -> str | None:
+        """Return the text that an event adds, as `model_server.Answer` says."""
         if event == _DONE:
             self.over = self.finished = True
             return None
+        data = read_event(event, _PROTOCOL)
         try:
-            data = read_event(event, _PROTOCOL)
-            if usage := data.get("usage"):
-                self._usage = Usage(int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
-            choices = data.get("choices") or ()
-            return self._take_choice(choices[0]) if choices else None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if data.get("usage"):
+                # Some servers count in every event, others once, in an event without choices.
+                usage = as_object(data["usage"])
+                self._usage = Usage(as_int(usage.get("prompt_tokens")), as_int(usage.get("completion_tokens")))
+            # One choice is asked for; an event that only counts has none.
+            choices = as_list(data.get("choices") or ())
+            return self._feed_choice(as_object(choices[0])) if choices else None
+        except ValueError as error:
             raise not_of(_PROTOCOL, event) from error
 
     def rest(self) -> Iterator[Delta]:
-        """Tool calls in their order, usage."""
+        """Yield the tool calls in their order, then the usage."""
         if not self.finished:
             raise ProviderError("the model's server ended the answer before it was whole")
         for number, call in enumerate(self._calls.values(), 1):
@@ -78,34 +91,35 @@ class Answer:
         if self._usage:
             yield Delta(usage=self._usage)
 
-    def _take_choice(self, choice: Mapping[str, Any]) -> str | None:
-        delta = choice.get("delta") or {}
-        fragments = delta.get("tool_calls") or ()
+    def _feed_choice(self, choice: JsonObject) -> str | None:
+        delta = as_object(choice.get("delta") or {})
+        fragments = as_list(delta.get("tool_calls") or ())
         for fragment in fragments:
-            self._take_fragment(fragment)
+            self._add_fragment(as_object(fragment))
         if choice.get("finish_reason"):
             self.finished = True
         # Servers of models that reason send their thoughts under this name, which is not OpenAI's own.
         goes_on = fragments or delta.get("reasoning_content")
         return str(delta.get("content") or "") or ("" if goes_on else None)
 
-    def _take_fragment(self, fragment: Mapping[str, Any]) -> None:
+    def _add_fragment(self, fragment: JsonObject) -> None:
         call = self._calls.setdefault(self._key(fragment), _Fragments())
         if len(self._calls) > _MAX_CALLS:
             raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
-        function = fragment.get("function") or {}
+        function = as_object(fragment.get("function") or {})
         call.id = call.id or str(fragment.get("id") or "")
         call.name += str(function.get("name") or "")
         arguments = function.get("arguments")
+        # Some servers send the arguments as an object, in place of its text.
         call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
-    def _key(self, fragment: Mapping[str, Any]) -> str:
-        """Which call a fragment belongs to: by index; without one, a new identifier or name begins a new call."""
+    def _key(self, fragment: JsonObject) -> str:
+        """Return which call a fragment belongs to: by its index; else a new identifier or name begins a call."""
         if fragment.get("index") is not None:
             return f"index {fragment['index']}"
         if fragment.get("id"):
             return f"id {fragment['id']}"
-        begins = bool((fragment.get("function") or {}).get("name")) or not self._calls
+        begins = bool(object_at(fragment, "function").get("name")) or not self._calls
         return f"number {len(self._calls)}" if begins else next(reversed(self._calls))
 
 
@@ -121,8 +135,10 @@ class OpenAIModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
+        """Ask for one answer, as `LanguageModel` says."""
         deadlines = Deadlines.of(self._settings)
         key = self._settings.api_key
+        # A server of one's own may know no key, and refuse an empty one.
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         request = Request(f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings))
         async with aclosing(self._server.deltas(request, deadlines, Answer())) as deltas:
@@ -132,8 +148,8 @@ class OpenAIModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, Any]:
-        body: dict[str, Any] = {
+    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, object]:
+        body: dict[str, object] = {
             "model": settings.model or self._model,
             "messages": list(messages),
             "stream": True,
