@@ -132,6 +132,7 @@ class Endpoint:
         offer = body(local)
         way = Way(hops, credentials, route)
         core = self._user_agent.call(uri, way, self.now(), caller=sender, body=offer, headers=headers)
+        # Before the INVITE is sent: its events must find the handle.
         handle = self._calls[core] = EndpointCall(self, core, "")
         self.flush()
         return handle
@@ -157,6 +158,7 @@ class Endpoint:
         if self._datagrams is None:
             return
         calls = list(self._calls.values())
+        # 503 tells the peers of unanswered calls to try another server; answered ones get BYE.
         for call in calls:
             call.hang_up(status=503)
         try:
@@ -221,6 +223,7 @@ class Endpoint:
 
     def _step(self) -> bool:
         """Send all messages and deliver one event; False if there was nothing to do."""
+        # Messages first: an event may have its owner send more, which must come after those that are waiting.
         messages = self._user_agent.messages_to_send()
         for data, hop in messages:
             self._send(data, hop)
@@ -248,6 +251,7 @@ class Endpoint:
             else:
                 self._on_invite(call)
             return
+        # The dialog exists from here on. The name is looked up in advance, because a BYE does not wait for DNS.
         if isinstance(event, CallAnswered | CallConfirmed):
             self._look_up_target(event.call)
         handle = self._calls.get(event.call)
@@ -280,11 +284,13 @@ class Endpoint:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # One timer of the event loop for all timers of the user agent, however many there are.
         when = self._user_agent.next_timer()
         if when is not None and self._datagrams is not None:
             self._timer = self._loop.call_at(when, self._fire)
 
     def _fire(self) -> None:
+        # The loop may fire a moment early, by the resolution of its clock; the timer is due all the same.
         try:
             self._user_agent.handle_timer(max(self.now(), self._user_agent.next_timer() or 0.0))
         finally:
@@ -297,6 +303,7 @@ class Endpoint:
         port = self._ports.get(peer.transport, port)
         if not ipaddress.ip_address(host).is_unspecified:
             return host, port
+        # Bound to all interfaces: which of our addresses the peer reaches depends on the route to it.
         if peer.host not in self._routes:
             if len(self._routes) >= _MAX_KNOWN_ROUTES:
                 self._routes.clear()
@@ -313,6 +320,7 @@ def _first_hop(route: tuple[Address, ...], server: Uri) -> Uri:
     if not route:
         return server
     first = route[0].uri
+    # A Service-Route of `sip:proxy.example` would downgrade a trunk that is set to TLS.
     same = (first.bare_host.lower(), first.port) == (server.bare_host.lower(), server.port)
     exposed = transport_of(server) == "tls" and transport_of(first) != "tls"
     return server if same or exposed else first

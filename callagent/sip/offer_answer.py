@@ -176,11 +176,13 @@ class Negotiation:
         formats = {number: _answered(chosen.encodings()[number], agreement) for number in numbers}
         mux = agreement.control is not None and agreement.control == agreement.remote
         ours = self._describe(chosen.protocol, formats, agreement.direction, mux=mux, keys=keys)
+        # The peer switched the stream off: it stays off, and the keys in use stay those of the last active stream.
         if chosen.port == 0:
             ours = replace(chosen.refused(), formats=tuple(formats))
         else:
             self._own_key, self._peer_key = agreement.send_key, agreement.receive_key
         self._index = index
+        # As many media lines as the offer, in its order; a refused one has port 0 (RFC 3264 §6).
         media = tuple(ours if at == index else other.refused() for at, other in enumerate(offer.media))
         return self._write(media), agreement
 
@@ -230,6 +232,7 @@ class Negotiation:
     def _agree(self, media: MediaDescription, keys: tuple[Crypto | None, Crypto | None]) -> Agreement:
         encodings = {number: each for number, each in media.encodings().items() if _is_payload_type(number)}
         audio = ((number, _ENCODINGS.get(each)) for number, each in encodings.items())
+        # The peer's order decides, which is that of its preference (RFC 3264 §6.1).
         number, codec = next(((n, name) for n, name in audio if name in self._policy.codecs), ("", None))
         if codec is None:
             raise NotAcceptable("No common codec")
@@ -264,6 +267,7 @@ class Negotiation:
         match = next((_RTCP.fullmatch(value) for value in media.values("rtcp")), None)
         if match is None:
             return None
+        # A forbidden address of RTCP alone does not refuse the call: reports then go to the port above the media.
         try:
             return self._target(match[2] or remote[0], int(match[1]))
         except NotAcceptable:
@@ -329,6 +333,7 @@ class Negotiation:
     def _write(self, media: tuple[MediaDescription, ...]) -> bytes:
         last = self._last
         version = self._session_id if last is None else last.version
+        # The same description keeps its version, by which the peer knows that nothing changed (RFC 3264 §8).
         written = SessionDescription(self._host, media, self._session_id, version)
         if last is not None and bytes(last) != bytes(written):
             written = written.with_version(version + 1)
@@ -394,6 +399,7 @@ def media_target(
     Raises `NotAcceptable` for a host name, and for addresses through which the server would attack others or itself:
     `refuse` tells which addresses and ports are our own.
     """
+    # Compared without the mapping, or else `::ffff:127.0.0.1` would pass as an address that is not loopback.
     try:
         address = _unmapped(ip_address(host))
     except ValueError:

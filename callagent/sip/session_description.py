@@ -255,5 +255,6 @@ def usable_crypto(values: list[str]) -> list[Crypto]:
             lines.append(Crypto.parse(value))
         except ValueError:
             continue
+    # An answer names a line by its tag, so two with one tag cannot be told apart.
     tags = [line.tag for line in lines]
     return [line for line in lines if tags.count(line.tag) == 1]

@@ -178,6 +178,7 @@ class UserAgent:
     # Requests
 
     def _receive_request(self, request: Request, source: Hop, trunk: str | None, now: float) -> None:
+        # First of all (§18.2.1): what follows may respond, and responses go where this Via says.
         request.replace_top_via(request.via.received_from(source.host, source.port))
         layer = self._core.layer
         if trunk == UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source, now)):
@@ -185,6 +186,7 @@ class UserAgent:
         # A host without a trunk may only send requests within its calls, and repeat or cancel earlier ones.
         if trunk is None and self._call_of(request) is None and not layer.expects(request):
             return
+        # An ACK is never answered, and makes no transaction of its own.
         if request.method == "ACK":
             if not layer.receive_ack(request, now):
                 call = self._call_of(request)
@@ -194,6 +196,7 @@ class UserAgent:
         # Full: new requests are dropped, known transactions are still served.
         if layer.full and not layer.knows(request):
             return
+        # Asked before the transaction exists, which would count as the first of its kind.
         merged = request.recipient.tag is None and layer.is_merged(request)
         transaction = layer.receive_request(request, source, now)
         if transaction is None:
@@ -209,7 +212,9 @@ class UserAgent:
         return self._authenticator is not None and self._authenticator.is_proven(source, now)
 
     def _serve(self, transaction: ServerTransaction, trunk: str | None, now: float) -> None:
+        # Outside of calls a request can be answered again, so its transaction need not be kept for 32 s.
         transaction.repeatable = self._call_of(transaction.request) is None
+        # Requests within a call prove nothing again: tags and Call-ID are known to the peer of the call only.
         if trunk == UNPROVEN and transaction.request.recipient.tag is None:
             trunk = self._authenticate(transaction, now)
             if trunk is None:
@@ -249,6 +254,7 @@ class UserAgent:
             self._core.reply(transaction, 481, now)
 
     def _receive_invite(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
+        # At once, so that the caller does not send the INVITE again while we think (§17.2.1).
         self._core.reply(transaction, 100, now)
         if "Replaces" in transaction.request.headers:
             self._receive_replacement(transaction, now)
@@ -256,6 +262,7 @@ class UserAgent:
         seconds = self._settings.busy()
         if seconds is None and len(self._core.calls) >= self._settings.max_calls:
             seconds = _RETRY_AFTER
+        # Last, because asking counts the call.
         if seconds is None:
             seconds = self._settings.pace(trunk)
         if seconds is not None:
@@ -271,6 +278,7 @@ class UserAgent:
         except ValueError:
             self._core.reply(transaction, 400, now)
             return
+        # Found by the exact dialog, whose tags only its two sides and whom they told know: that is the authorization.
         old = self._core.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
         if old is None:
             self._core.reply(transaction, 481, now)
@@ -410,6 +418,7 @@ class RateLimit:
 
     def take(self, key: str, now: float) -> bool:
         """Take one token of the key's bucket; False if it is empty."""
+        # Taken out and put back at the end, so that the order is that of the last use.
         tokens, at = self._buckets.pop(key, (self._burst, now))
         tokens = min(self._burst, tokens + (now - at) * self._per_second)
         allowed = tokens >= 1

@@ -68,6 +68,7 @@ class SipCall(CallMachine):
         peer = transaction.source
         contact = core.contact(transaction.request.uri.user, peer, secure=asks_for_sips(transaction.request))
         call.dialog = Dialog.of_server(transaction.request, core.new_tag(), peer, contact)
+        # Known from now on, because a BYE or a PRACK may come before our final response.
         core.dialogs[call.dialog.key] = call
         call._begin(peer.host, now)
         return call
@@ -98,6 +99,7 @@ class SipCall(CallMachine):
     def answer(self, body: bytes, now: float) -> None:
         """Send 200 with our answer, or with our offer if the INVITE had none."""
         response = self._response(200, body)
+        # In another state the table drops the answer, and no session must begin.
         if response is not None and self.state is CallState.INCOMING:
             self.last_description = body
             self.session_timer.agree(self, self.invite, response, now)
@@ -165,6 +167,7 @@ class SipCall(CallMachine):
         if not dialog.is_in_order(request):
             self.core.respond(transaction, dialog, 500, now)
             return
+        # The peer may have moved, or its NAT may have a new port: our requests follow it.
         dialog.peer = transaction.source
         handler = _HANDLERS.get(request.method)
         if handler is None:
@@ -254,6 +257,7 @@ class SipCall(CallMachine):
             self._stop_timer()
             self.dialog = self._sent.dialog_of(message)
             message.body = self._sent.early.confirm(message, self.dialog)
+            # Early dialogs of other branches end here; this one's key is set again, in case it was one of them.
             self._sent.early.close()
             self.core.dialogs[self.dialog.key] = self
             self.session_timer.accept(self, message, now)
@@ -274,6 +278,7 @@ class SipCall(CallMachine):
         self.core.events.append(CallConfirmed(self, message.body if message else b""))
 
     def _emit_ended(self, message: Message | None, now: float) -> None:
+        # Some calls have ended for their owner before our BYE, and reach the state ENDED only after it.
         if self._end_emitted:
             return
         self._end_emitted = True
@@ -391,6 +396,7 @@ def receive_info(call: CallMachine, dialog: Dialog, transaction: ServerTransacti
         response = respond_to(request, 415, tag=dialog.local.tag, headers=[("Accept", ", ".join(DTMF_TYPES))])
         transaction.respond(call.core.add_common_headers(response), now)
         return
+    # Also without a digit: an empty INFO or a hook flash is no error.
     call.core.respond(transaction, dialog, 200, now)
     digit = parse_digit(content_type, request.body) if request.body else None
     if digit is not None:

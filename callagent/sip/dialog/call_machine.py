@@ -103,6 +103,7 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.DIALLING, _I.SUCCESS): (_S.ESTABLISHED, (_E.CONFIRM, _E.EMIT_ANSWERED)),
     (_S.DIALLING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
     (_S.DIALLING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    # Nothing can be sent yet: a CANCEL could overtake the INVITE, so it waits for a first response (RFC 3261 §9.1).
     (_S.DIALLING, _I.HANG_UP): (_S.GIVING_UP, ()),
     (_S.GIVING_UP, _I.PROVISIONAL): (_S.CANCELLING, (_E.SEND_CANCEL,)),
     (_S.GIVING_UP, _I.SUCCESS): (_S.LEAVING, (_E.CONFIRM, _E.SEND_BYE)),
@@ -113,6 +114,7 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.PROCEEDING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
     (_S.PROCEEDING, _I.NO_RESPONSE): (_S.CANCELLING, (_E.SEND_CANCEL,)),
     (_S.PROCEEDING, _I.HANG_UP): (_S.CANCELLING, (_E.SEND_CANCEL,)),
+    # The peer's 200 crossed our CANCEL: the call exists, and is ended by BYE (RFC 3261 §9.1).
     (_S.CANCELLING, _I.SUCCESS): (_S.LEAVING, (_E.CONFIRM, _E.SEND_BYE)),
     (_S.CANCELLING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
     (_S.CANCELLING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
@@ -168,6 +170,7 @@ class CallMachine(Call):
             return
         if self.cause is None:
             self.cause = _CAUSES.get(event)
+        # The state first: an effect may cause another input, which must meet the new state.
         self.state, effects = row
         for effect in effects:
             self.carry_out(effect, message, now)

@@ -97,6 +97,7 @@ class UserAgentCore:
         self.dialogs: dict[tuple[str, str, str], Call] = {}
         """By `Dialog.key`."""
         self.calls: set[Call] = set()
+        # Counted, so that a question that comes with a message need not search all calls.
         self.call_ids: Counter[str] = Counter()
         """Calls per Call-ID: two calls may share one after a fork."""
         self.hosts: Counter[str] = Counter()
@@ -142,6 +143,7 @@ class UserAgentCore:
 
         It has no transaction that could fall back to UDP, so it goes by TCP only to a peer known to accept TCP.
         """
+        # A branch of its own: the ACK of a 2xx is a transaction by itself (§17.1.1.3).
         ack.headers.insert_first("Via", str(self._via(hop)))
         if _is_too_large(ack, hop) and self.layer.has_tcp(hop, now):
             hop = self._switch_to_tcp(ack, hop)
@@ -203,6 +205,7 @@ class UserAgentCore:
 
     def _via(self, hop: Hop, parameters: Parameters | None = None) -> Via:
         host, port = self.local_address(hop)
+        # `rport` asks the peer to respond to the port that we sent from, which works through NATs (RFC 3581 §3).
         if parameters is None:
             parameters = Parameters((("branch", f"{BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None)))
         return Via(hop.transport.upper(), host_reference(host), port, parameters)

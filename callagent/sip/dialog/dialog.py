@@ -64,6 +64,7 @@ class Dialog:
 
     def request(self, method: str, cseq: int | None = None) -> Request:
         """Return a new request without Via. `cseq` is for an ACK, which has the number of its INVITE (§13.2.2.4)."""
+        # Each request has the next number, also one that is never answered (§12.2.1.1).
         if cseq is None:
             self.local_cseq += 1
         uri, routes = self._route()

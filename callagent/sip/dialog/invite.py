@@ -103,7 +103,7 @@ class OutgoingInvite:
     def _receive(self, invite: Request, response: Response | None, now: float) -> None:
         call = self._call
         if invite is not call.invite:
-            # A response to an earlier attempt.
+            # A response to an earlier attempt, which has been given up.
             return
         if response is not None and response.status < 200:
             self._receive_provisional(response, now)
@@ -149,6 +149,7 @@ class OutgoingInvite:
 
     def _next_request(self, response: Response | None) -> Request | None:
         invite = self._call.invite
+        # Another server of the target may take the call (RFC 3263 §4.3).
         if response is None or response.status == 503:
             if not self._other_hops or not self._may_attempt():
                 return None
@@ -368,6 +369,7 @@ class ReliableProvisional:
                 transaction.respond(response, at)
                 self._arm(call, transaction, response, 2 * interval, at, until)
 
+        # The intervals double without the limit T2 that a 2xx has (RFC 3262 §3).
         self._timer = call.core.timers.at(min(now + interval, until), repeat)
 
 
@@ -393,6 +395,7 @@ class EarlyDialogs:
         if rseq is None:
             return True
         last = self._rseqs.get(tag)
+        # A number that is skipped is not acknowledged: the peer sends the missing response again first (RFC 3262 §4).
         if last is not None and rseq != last + 1:
             return False
         self._rseqs[tag] = rseq

@@ -92,6 +92,7 @@ class ReferSender:
             return True
         fragment = _FRAGMENT.match(request.body)
         subscription = (request.headers.get("Subscription-State") or "").partition(";")[0].strip().lower()
+        # A final status is the outcome, even if the subscription is still said to be active.
         if fragment is not None and fragment[1] >= b"200":
             status = int(fragment[1])
             succeeded = status < 300
@@ -125,6 +126,7 @@ class ReferSender:
         if state is None:
             return
         self.state = state
+        # One timer at a time: until the first NOTIFY the short limit, afterwards that of the whole transfer.
         if state is not old:
             self.close()
         if state is TransferState.ACCEPTED:
@@ -168,6 +170,7 @@ class ReferReceiver:
             if self._silent:
                 response.headers.add("Refer-Sub", "false")
             transaction.respond(response, now)
+            # The first NOTIFY must follow at once (RFC 3515 §2.4.4).
             self._notify(call, dialog, 100, "active;expires=60", now)
             call.core.events.append(TransferRequested(call, target, request.headers))
 

@@ -64,6 +64,7 @@ class Renegotiation:
         call.last_description = body
         response = call.core.make_response(transaction.request, dialog, 200, body=body)
         self._session_timer.agree(call, transaction.request, response, now)
+        # An UPDATE has no ACK, so its 200 is repeated by the transaction alone (RFC 3311 §5.2).
         if transaction.request.method == "UPDATE":
             transaction.respond(response, now)
             return

@@ -76,6 +76,7 @@ class SessionTimer:
         self._note_allow(request)
         capable = request.headers.supports("timer")
         asked = SessionExpires.of(request) or SessionExpires(call.core.settings.session_seconds)
+        # Within bounds: a peer that asks for a year would keep a dead call for a year.
         seconds = max(min(asked.seconds, _MAX_SECONDS), call.core.settings.shortest_session)
         # A peer without session timers is refreshed by us (RFC 4028 §9).
         refresher = (asked.refresher or "uac") if capable else "uas"
@@ -132,6 +133,7 @@ class SessionTimer:
         if ours:
             self._timer = call.core.timers.at(now + agreed.seconds / 2, lambda at: self._refresh(call, at))
         else:
+            # The side that waits for the refresh ends the session so long before its expiration (§10).
             margin = min(_MAX_MARGIN, agreed.seconds / 3)
             self._timer = call.core.timers.at(now + agreed.seconds - margin, call.lose)
 

@@ -231,6 +231,7 @@ class Via:
         """Return this Via with `received`, and with `rport` if the sender asked for it (§18.2.1, RFC 3581 §4)."""
         parameters = self.parameters
         symmetric = "rport" in parameters
+        # With `rport` the address is written even if it is the one in the Via (RFC 3581 §4).
         if symmetric or self.host.strip("[]") != host:
             parameters = parameters.replace("received", host)
         if symmetric:

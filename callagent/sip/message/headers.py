@@ -38,6 +38,7 @@ Parsed = TypeVar("Parsed")
 def remember(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     """Cache the values of short texts, which must be immutable: one message asks for the same several times."""
     known = lru_cache(maxsize=_MAX_REMEMBERED_VALUES)(parse)
+    # Errors are not cached, so an invalid value costs its parsing each time.
     return lambda value: known(value) if len(value) <= _MAX_REMEMBERED_LENGTH else parse(value)
 
 
@@ -148,6 +149,7 @@ class Parameters:
     def _read(cls, value: str) -> Parameters:
         if not value.strip():
             return cls()
+        # Two ways to the same result; nearly all values take the faster one.
         if _PLAIN.fullmatch(value) is not None:
             items = tuple([_split(item) for item in value[1:].split(";")])
         else:
@@ -303,6 +305,7 @@ class Headers:
         return self._by_name().get(name.lower(), ())
 
     def _by_name(self) -> dict[str, list[str]]:
+        # Built by the first question after a change: fields that are only written need no index.
         index = self._index
         if index is None:
             index = self._index = {}

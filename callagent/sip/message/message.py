@@ -250,6 +250,7 @@ def _cut_body(message: Message, body: bytes) -> bytes:
     lengths = message.headers.values("Content-Length")
     if len(lengths) > 1:
         raise ValueError("Content-Length occurs twice")
+    # Over UDP the datagram ends the body (§18.3); a stream was cut by the length already.
     if not lengths:
         return body
     length = parse_integer(lengths[0], 2**31)
@@ -269,6 +270,7 @@ def _validate(message: Request | Response) -> None:
         for value in headers.values(name):
             Address.parse_list(value)
     cseq = message.cseq
+    # A Call-ID is one word, with at most one `@` in it (§25.1).
     if not message.call_id or " " in message.call_id:
         raise ValueError("Call-ID is not valid")
     if isinstance(message, Request):
@@ -313,6 +315,7 @@ def unwrap_description(message: Message) -> None:
 def _find_sdp(body: bytes, boundary: bytes) -> bytes | None:
     # The line break before a delimiter belongs to the delimiter; the first delimiter may have none (RFC 2046 §5.1.1).
     parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
+    # What comes before the first delimiter is no part.
     for part in parts[1 : MAX_PARTS + 1]:
         head, separator, content = part.partition(b"\r\n\r\n")
         kind = _PART_TYPE.search(head)
