@@ -135,6 +135,7 @@ def _number(value: object, least: float, most: float, what: str) -> float:
 def steps_from(say: Sequence[str] | None, play: Sequence[Path] | None, digits: str | None) -> list[Step]:
     """Return the script that the options `--say`, `--play` and `--dtmf` stand for."""
     steps = [Step("say", text) for text in say or ()] + [Step("play", str(path)) for path in play or ()]
+    # Keys first: a menu asks for them before anybody can be spoken to.
     if digits:
         steps.insert(0, checked(Step("press", digits), "--dtmf"))
     return steps
@@ -189,6 +190,7 @@ class Caller:
                 return
             await self._carry_out(step)
         await self._agent_pauses()
+        # The report of an utterance has its words, so the last one is waited for.
         while self._earpiece.recognising:
             await self._change(2.0)
 
@@ -215,6 +217,7 @@ class Caller:
                 await self._agent_pauses()
                 await self._speak(step)
             case "interrupt" | "backchannel":
+                # If the agent says nothing in time, the words are spoken all the same, into the silence.
                 await self._agent_speaks(step.after)
                 await self._speak(step)
             case "press":
@@ -250,6 +253,7 @@ class Caller:
         label = _label(step)
         self._report({"at": self._now(), "event": "caller", "text": label, "interrupting": step.verb == "interrupt"})
         await self._microphone.speak(pcm)
+        # From the first to the last frame with sound: a recording may begin and end with silence.
         started, ended = (at - self._answered for at in (self._microphone.first_voiced, self._microphone.last_voiced))
         self._actions.append(CallerAction(step.verb, label, round(started, 3), round(ended, 3)))
         if not listening:
@@ -309,6 +313,7 @@ class Caller:
         return held
 
     async def _change(self, seconds: float) -> None:
+        # Whoever calls this has looked at the conditions since the last change, so the event may be cleared.
         self._earpiece.changed.clear()
         try:
             async with asyncio.timeout(seconds):

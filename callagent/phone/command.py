@@ -29,6 +29,7 @@ def run_phone(config: Config, options: argparse.Namespace) -> int:
     if options.script and options.dtmf:
         raise UserError("--dtmf does not go with --script: write a step `- press: ...` into the script")
     steps = load_script(options.script) if options.script else steps_from(options.say, options.play, options.dtmf)
+    # Before the call: a recording that cannot be played must not end it in the middle.
     for step in steps:
         if step.verb == "play":
             read_wav(Path(step.value))
@@ -128,6 +129,7 @@ def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: 
 
     def speak() -> bytes | None:
         frame = microphone.next_frame()
+        # Called on the thread that sends; the recording takes frames from both threads.
         if frame:
             recording.left(frame, monotonic())
         return frame
@@ -159,6 +161,7 @@ async def _engines(
 
     speaks = any(step.verb in ("say", "interrupt", "backchannel") for step in steps)
     settings = SpeechOptions(whisper_dir=config.speech.whisper_dir)
+    # The engines are loaded before the call, because loading them takes seconds that the agent would hear as silence.
     try:
         voice = await open_voice("local", settings) if speaks else None
         recognizer = await open_recognizer("local", settings)

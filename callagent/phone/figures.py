@@ -75,6 +75,7 @@ def measure(actions: Sequence[CallerAction], agent: Sequence[Span], ended: float
             _yielded(figures, action, agent)
         elif action.verb == "backchannel":
             _went_on(figures, action, agent)
+    # Backchannels are left out: they are meant to be spoken into the agent's words.
     spoken = [(action.started, action.ended) for action in actions if action.verb in ("say", "play", "interrupt")]
     figures.talk_over_seconds = sum(_overlap(mine, theirs) for mine in spoken for theirs in agent)
     return figures

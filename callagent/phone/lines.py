@@ -115,6 +115,7 @@ class SipLine:
 async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
     """Call a SIP URI, and yield the line when it has answered. Raises `UserError` if it does not."""
     host = _local_host(target)
+    # Only this machine's kernel reliably tells that nobody listens; a refusal from afar may be lost like any packet.
     if host != "0.0.0.0" and transport_of(Uri.parse(target)) == "udp":
         _expect_listener(host, target)
     pump = Pump()
@@ -289,6 +290,7 @@ class StreamPhone:
         """
         from aiohttp import ClientError, ClientSession
 
+        # The fields that Twilio sends to a voice webhook, with identifiers of its form.
         identity = {"CallSid": f"CA{token_hex(16)}", "From": caller, "To": callee, "Direction": "inbound"}
         form = {**identity, "CallStatus": "ringing", **(fields or {})}
         async with ClientSession() as session:
@@ -341,6 +343,7 @@ class StreamPhone:
                 "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
             },
         )
+        # Two tasks, because a frame is due every 20 ms whether or not a message comes in.
         tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._keep_time())]
         try:
             yield
@@ -376,6 +379,7 @@ class StreamPhone:
             payload = base64.b64encode(self.media.speak()).decode("ascii")
             media = {"track": "inbound", "chunk": str(self._chunk), "timestamp": str(self._chunk * 20)}
             await self._send("media", media={**media, "payload": payload})
+            # Added to the due time, not to the present one: what one frame is late, the next is not.
             due += FRAME_SECONDS
             await asyncio.sleep(max(0.0, due - loop.time()))
 
@@ -386,6 +390,7 @@ class StreamPhone:
     async def _send(self, event: str, **contents: object) -> None:
         message = {"event": event, "sequenceNumber": str(self._sequence), "streamSid": self._stream_sid, **contents}
         self._sequence += 1
+        # A socket that breaks ends the call; the task that listens to it need not notice first.
         try:
             await self._socket.send_str(json.dumps(message))
         except ConnectionError:
@@ -425,6 +430,7 @@ def _voice_url(target: str) -> str:
 
 
 def _signature(auth_token: str, url: str, form: Mapping[str, str]) -> str:
+    # Imported here: the SIP line does without the package.
     from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
 
     return str(RequestValidator(auth_token).compute_signature(url, form))

@@ -12,7 +12,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from callagent.log import get_logger
 from callagent.sip.message import Hop
@@ -104,7 +104,9 @@ _RETRY_SECONDS = 0.1
 """Between attempts to accept while they fail: the loop does not spin, and the kernel keeps the connections waiting."""
 
 
-async def accept_connections(listener: socket.socket, failure: str) -> AsyncIterator[tuple[socket.socket, Any]]:
+async def accept_connections(
+    listener: socket.socket, failure: str
+) -> AsyncIterator[tuple[socket.socket, tuple[object, ...]]]:
     """Yield the socket and the peer's address of each connection, until cancelled; also used for HTTP.
 
     `failure` is the event that is logged while connections cannot be accepted.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 TOKEN = r"[A-Za-z0-9\-.!%*_+`'~]+"
 QUOTED_STRING = r'"(?:[^"\\]|\\.)*+"'
@@ -250,7 +250,7 @@ class Headers:
         self._items: list[tuple[str, str]] = []
         self._index: dict[str, list[str]] | None = None
         """Values by name in lower case, built when first needed; None after a change."""
-        self._read: dict[str, Any] = {}
+        self._read: dict[str, object] = {}
         """Parsed values that `read` keeps; empty after a change."""
         for name, value in items:
             self.add(name, value)
