@@ -60,6 +60,20 @@ class MessageRate:
         return self._left >= 0
 
 
+@contextmanager
+def contained(event: str, on_error: Callable[[Exception], None]) -> Iterator[None]:
+    """Contain whatever the serving of one call's socket raises, so that other calls go on.
+
+    This is the outermost edge of a call's socket: an unforeseen error is logged as `event` with its stack, and
+    `on_error` ends the call.
+    """
+    try:
+        yield
+    except Exception as error:
+        log.exception(event)
+        on_error(error)
+
+
 class MediaSocket:
     """Implements `CarrierLink` over aiohttp's WebSocket. A task runs `write()` while another one reads `messages()`.
 
@@ -212,6 +226,20 @@ class MediaStreams:
 
     async def _serve(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
         """Read the stream to its end, and tell its leg, if it got one, of the end."""
+
+        def fail(error: Exception) -> None:
+            socket.close(SERVER_ERROR)
+            stream.fail("the audio of the call raised an error")
+
+        try:
+            with contained("media_stream_failed", fail):
+                await self._feed(stream, socket, stranger)
+        finally:
+            # Nothing happens on a socket and a leg that were closed above: the first code and reason count.
+            stream.cut()
+            socket.close(NORMAL_CLOSURE)
+
+    async def _feed(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await stream.await_start()
@@ -224,14 +252,6 @@ class MediaStreams:
             log.warning("media_stream_refused", reason=str(error))
             socket.close(PROTOCOL_ERROR)
             stream.fail(str(error))
-        except Exception:
-            # The outermost edge of one call's audio: the other calls go on.
-            log.exception("media_stream_failed")
-            socket.close(SERVER_ERROR)
-            stream.fail("the audio of the call raised an error")
-        finally:
-            stream.cut()
-            socket.close(NORMAL_CLOSURE)
 
     @contextmanager
     def _stranger(self, address: str) -> Iterator[Stranger]:

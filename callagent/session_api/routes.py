@@ -16,7 +16,7 @@ from aiohttp import WSMessage, web
 from callagent.agents import AgentProject
 from callagent.agents.cx import InputRefused, Speak, whole_turns
 from callagent.call_info import EndReason
-from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate
+from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate, contained
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, MutableJsonObject, list_at, objects_at, parse_json
 from callagent.log import get_logger
@@ -259,6 +259,14 @@ class _TextSocket:
 
 async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
     """Give the call every input until the socket or the call ends, and tell the leg of the end."""
+    try:
+        with contained("session_call_failed", lambda error: call.leg.fail(repr(error))):
+            await _read_inputs(ws, call)
+    finally:
+        call.leg.cut()
+
+
+async def _read_inputs(ws: web.WebSocketResponse, call: SessionCall) -> None:
     loop = asyncio.get_running_loop()
     rate = MessageRate(loop.time())
     try:
@@ -270,12 +278,6 @@ async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
                 break
     except (AudioTooEarly, InputRefused) as error:
         call.refuse(error)
-    except Exception as error:
-        # The outermost edge of one call's socket: the other calls go on.
-        log.exception("session_call_failed")
-        call.leg.fail(repr(error))
-    finally:
-        call.leg.cut()
 
 
 def _read_input(message: WSMessage) -> JsonObject:

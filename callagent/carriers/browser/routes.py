@@ -14,7 +14,7 @@ from callagent.call_info import CallInfo, EndReason
 from callagent.carriers.browser.leg import BrowserLeg
 from callagent.carriers.media import FrameClock
 from callagent.carriers.protocol import MAX_MESSAGE_BYTES, NORMAL_CLOSURE, PROTOCOL_ERROR, SERVER_ERROR, DialectError
-from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket
+from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket, contained
 from callagent.log import get_logger
 from callagent.web import Right, ServerHooks, require
 
@@ -69,6 +69,20 @@ class PhoneRoutes:
 
     async def _serve(self, leg: BrowserLeg, socket: MediaSocket) -> None:
         """Serve the socket from its first message to its end, and tell the leg of the end."""
+
+        def fail(error: Exception) -> None:
+            leg.fail("the audio of the call raised an error")
+            socket.close(SERVER_ERROR)
+
+        try:
+            with contained("phone_failed", fail):
+                await self._feed(leg, socket)
+        finally:
+            leg.cut()
+            socket.close(NORMAL_CLOSURE)
+
+    async def _feed(self, leg: BrowserLeg, socket: MediaSocket) -> None:
+        """Give the leg every message until the socket or the call ends."""
         try:
             self._hooks.on_carrier_call(leg)
             async for message in socket.messages():
@@ -81,14 +95,6 @@ class PhoneRoutes:
             log.warning("phone_refused", reason=str(error))
             leg.fail(str(error))
             socket.close(PROTOCOL_ERROR)
-        except Exception:
-            # The outermost edge of one call's audio: the other calls go on.
-            log.exception("phone_failed")
-            leg.fail("the audio of the call raised an error")
-            socket.close(SERVER_ERROR)
-        finally:
-            leg.cut()
-            socket.close(NORMAL_CLOSURE)
 
     async def _show(self, leg: BrowserLeg) -> None:
         """Send captions when they change: the caller's words as they come, the agent's, and how long answers took."""

@@ -405,12 +405,14 @@ class Engine:
         """Return when the models are loaded. Raises `UserError` or `ProviderError`; then nothing is left running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._supervision = asyncio.create_task(self._supervise(ready))
+        started = False
         try:
             await ready
-        except BaseException:
+            started = True
+        finally:
             # Also when the start is cancelled: no process is left behind.
-            await self.close()
-            raise
+            if not started:
+                await self.close()
 
     def submit(self, job: Job) -> bool:
         """Queue a job; return at once, False where a partial was dropped because the process is behind."""
