@@ -157,6 +157,8 @@ class CarrierLeg:
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
         if self.closed:
             return
+        # Closed for the call at once; the carrier is told afterwards, and its own report of the end finds no leg any
+        # more.
         link = self._link
         self._advance(LegInput.CLOSE)
         try:
@@ -196,6 +198,7 @@ class CarrierLeg:
             self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "the carrier reported no answer"))
         else:
             self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier accepted the redirect"))
+        # The target has not taken the caller: the carrier is to open a media stream for them again.
         if self.state is LegState.WAITING:
             try:
                 await self.control.take_back()
@@ -303,6 +306,7 @@ class CarrierLeg:
         """Handle the outcome of the transfer that is under way; the first one counts."""
         if self.state is not LegState.TRANSFERRING or self._outcome is None or self._outcome.done():
             return
+        # The call leaves the present stream, if there still is one; a caller who comes back does so on another one.
         self._outcome.set_result(outcome)
         link = self._link
         self._detach()

@@ -80,6 +80,7 @@ class CarrierMedia:
         self._source = source
 
     def clear(self) -> float:
+        # Nothing is sent where all was heard: a clear would only cost the carrier a message.
         dropped = self.unheard()
         if self._dialect and self._send and (self._pending or dropped > 0):
             self._send_all(self._dialect.encode_clear())
@@ -88,6 +89,7 @@ class CarrierMedia:
         return dropped
 
     def unheard(self) -> float:
+        # Between two marks the clock counts on, up to the next mark: only that proves that more was played.
         limit = self._pending[0][1] if self._pending else self._sent
         heard = min(self._heard + max(0.0, self._now() - self._heard_at), limit)
         return round(max(0.0, self._sent - heard), 6)
@@ -166,6 +168,7 @@ class CarrierMedia:
         self._tones.extend(frames)
         if not self._tones:
             return
+        # Tones that are asked for while others are sent join them; all wait for the last one.
         if self._tones_sent is None or self._tones_sent.done():
             self._tones_sent = asyncio.get_running_loop().create_future()
         if not await asyncio.shield(self._tones_sent):

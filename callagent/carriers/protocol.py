@@ -173,6 +173,7 @@ def decode_json(decode: Callable[[str], T], message: Message) -> T:
     """Return a text message as decoded by `decode`, a decoder of `msgspec`. Raises `DialectError` only."""
     if isinstance(message, bytes):
         raise DialectError("the peer sends binary messages")
+    # The socket bounds messages as well; a dialect does not depend on it.
     if len(message) > MAX_MESSAGE_BYTES:
         raise DialectError("the message is longer than 64 KiB")
     try:

@@ -102,6 +102,7 @@ class MediaSocket:
         """Queue a message. A peer that does not read loses its connection."""
         if self._close_code is not None:
             return
+        # Counted before it is queued, with what the kernel has not taken yet.
         self._queued += len(message)
         if self._queued + self._transport.get_write_buffer_size() > MAX_OUTGOING:
             log.warning("media_socket_not_read", queued=self._queued)
@@ -213,6 +214,7 @@ class MediaStreams:
             self._sockets.add(socket)
             try:
                 async with asyncio.TaskGroup() as group:
+                    # Ends by itself once the socket is closed, which `_serve` does in any case.
                     group.create_task(socket.write())
                     await self._serve(MediaStream(socket, self._calls, self._open_dialect()), socket, stranger)
             finally:

@@ -187,6 +187,7 @@ class SessionMedia:
 
     def receive(self, pcm: bytes, now: float) -> None:
         """Keep 16-bit PCM of any length for the ticks to come. Raises `AudioTooEarly`."""
+        # Clients may send a whole recording at once; this bounds how much of it is kept.
         if len(self._received) + len(pcm) > MAX_WAITING / FRAME_SECONDS * FRAME_BYTES:
             raise AudioTooEarly(f"audio is {MAX_WAITING:.0f} s ahead of its time; send it as it is spoken")
         self._received += pcm
@@ -199,6 +200,8 @@ class SessionMedia:
     def _deliver_frame(self, now: float) -> None:
         if self._sink is None:
             return
+        # Speech is never left out, only pauses: after a stall of the network the client is understood, then caught up
+        # with.
         while len(self._received) > BEHIND / FRAME_SECONDS * FRAME_BYTES and self._is_quiet():
             del self._received[:FRAME_BYTES]
         if len(self._received) >= FRAME_BYTES:
@@ -224,6 +227,7 @@ class SessionMedia:
             if frame is None:
                 break
             frames.append(frame)
+        # Several frames in a message: each is JSON with base64, and one for each 20 ms would cost more than the audio.
         if not frames:
             return
         self._playing_until = max(self._playing_until, now) + len(frames) * FRAME_SECONDS
@@ -322,6 +326,7 @@ class SessionCall:
                 else:
                     self._send_transcript(text)
                 self._recognized = ""
+            # The agent has said all that it wanted to: the client may speak.
             case FloorYielded():
                 self._pass_early_inputs()
                 self._spoken.close_turn()
@@ -343,6 +348,7 @@ class SessionCall:
             self._send({"sessionOutput": {"audio": self._encoder.feed(pcm), **self._spoken.turn_index}})
 
     def close(self, reason: EndReason) -> None:
+        # A client that has gone, or was refused, is not told that the session ended: it may continue it.
         self._spoken.close_turn()
         if reason is EndReason.DRAIN:
             self._send({"goAway": {}})
@@ -372,6 +378,7 @@ class SessionCall:
             self._written.append(text)
             self.leg.write_text(text)
 
+        # Counted until their turns come back: each may cost a request to the model.
         if len(self._written) >= MAX_WAITING_INPUTS:
             raise InputRefused(f"{MAX_WAITING_INPUTS} inputs wait to be answered")
         self._when_answered(write_turn)

@@ -137,6 +137,7 @@ class AudioForm:
         # An enumeration's value may be given by its number.
         if isinstance(encoding, int) and 0 <= encoding < len(_BY_NUMBER):
             encoding = _BY_NUMBER[encoding]
+        # A number may also come as text, as protocol buffers write large ones.
         if encoding not in ENCODINGS or str(rate) not in map(str, RATES):
             known = f"audioEncoding {', '.join(ENCODINGS)}; sampleRateHertz {', '.join(map(str, RATES))}"
             raise InputRefused(f"'{name}' is not supported; choose {known}")
@@ -162,6 +163,7 @@ class AudioDecoder:
                 return audioop.ulaw2lin(payload, 2)
             case "ALAW":
                 return audioop.alaw2lin(payload, 2)
+        # A piece may end in the middle of a 16-bit sample.
         payload = self._odd + payload
         whole = len(payload) - len(payload) % 2
         self._odd = payload[whole:]
@@ -191,6 +193,7 @@ def decode_base64(given: JsonValue) -> bytes:
     """Return the bytes of an `audio` field, in either alphabet and with or without padding. Raises `InputRefused`."""
     if not isinstance(given, str):
         raise InputRefused("'audio' should be base64")
+    # "-" and "_" are the URL-safe alphabet's (RFC 4648 §5); padding is made anew, as it may be missing.
     text = given.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

@@ -144,6 +144,7 @@ class SessionRoutes:
 
     def _admit_call(self) -> tuple[HoldSession, FrameClock]:
         """Return what holds the call, and the clock of its audio. Raises `InputRefused` where no call is taken."""
+        # The same limits as for callers on the telephone: a session with audio costs as much.
         hooks = self._hooks
         if hooks is None or hooks.hold_session is None:
             raise InputRefused("sessions are text here")
@@ -237,6 +238,7 @@ class _TextSocket:
 
     async def _send_output(self, output: MutableJsonObject) -> None:
         """Send an output, and close the socket after the one that ends the session."""
+        # On a socket the end is a message of its own; in the answer to a request it is part of the last output.
         ending = output.pop("endSession", None)
         await self._send({"sessionOutput": output})
         if ending is not None:
@@ -248,6 +250,7 @@ class _TextSocket:
         turn = self._turn
         if turn is None or turn.done():
             return False
+        # Awaited, so that the interrupted turn has ended, and kept what it said, before the next one begins.
         turn.cancel()
         await asyncio.wait({turn})
         return True

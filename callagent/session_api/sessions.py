@@ -91,6 +91,7 @@ class SessionTable:
         deployment = config.get("deployment")
         project = await _open_deployment(app, deployment) if deployment else app
         key = (app.name, named["id"])
+        # One at a time: two first requests of a session would open it twice.
         async with self._opening:
             await self._close_idle()
             if key not in self._sessions:
@@ -106,6 +107,7 @@ class SessionTable:
         return live
 
     async def close(self) -> None:
+        # The table is empty before the first one is closed: closing takes time, in which nobody may get one of them.
         sessions, self._sessions = list(self._sessions.values()), {}
         for live in sessions:
             await live.session.close()

@@ -83,6 +83,7 @@ async def open_voice(names: str | Sequence[str], options: SpeechOptions | None =
 
 async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recognizer]:
     provider, _, model = name.partition("/")
+    # What is no provider is an embedded engine, or a mistake, which is reported with all known names.
     if provider not in _names("recognizer"):
         return Member(name, await _open_embedded_recognizer(name, options), embedded=True)
     return Member(provider, open_provider_recognizer(provider, _settings(provider, model, options)))
@@ -105,6 +106,7 @@ async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | N
 def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
     """Return how the provider is reached. Raises `ConfigError` where its key or address is missing."""
     declared = declarations()[provider]
+    # Names such as `openai` and `openai-realtime` share a table of the settings, and with it key and address.
     section = declared.section
     settings = options.providers.get(section, SpeechProvider())
     if not declared.key and not settings.base_url:

@@ -144,6 +144,7 @@ class SpeechProvider:
 
     def url(self, default: str, path: str, *, socket: bool = False) -> str:
         """Return the URL of `path` at the provider; that of a socket has `ws` in place of `http`."""
+        # The settings give one address for requests and sockets alike.
         base = (self.base_url or default).rstrip("/")
         return ("ws" + base.removeprefix("http") if socket else base) + path
 
@@ -195,6 +196,7 @@ def accepted_keywords(
     Keywords of more than `max_characters` are left out, and those with which all together would have more than
     `max_total`: a provider refuses the whole request for one of them.
     """
+    # A word that does not fit is skipped, not the end: shorter ones after it may still fit.
     accepted: list[str] = []
     for word in keywords:
         total = len(word) + sum(map(len, accepted))
@@ -210,5 +212,6 @@ def primary_language(language: str) -> str:
 
 def voice_name_languages(voice: str) -> Languages:
     """Return the language that a voice's name begins with (`de-DE-KatjaNeural`), where the provider names them so."""
+    # A multilingual voice begins with one of its languages.
     beginning = re.match(r"([a-z]{2})-[A-Z]{2}-", voice)
     return frozenset({beginning[1]}) if beginning and "Multilingual" not in voice else None

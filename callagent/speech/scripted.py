@@ -98,6 +98,7 @@ class ScriptedStream:
         self.fed += len(pcm)
 
     def begin(self, settings: RecognizerSettings) -> None:
+        # Only partial transcripts are cancelled: a final one that is owed still comes, as from a real engine.
         self._cancel_partials()
         self.begun.append(settings)
         self._utterance += 1
@@ -160,6 +161,7 @@ class ScriptedVoice:
         fails = any(re.search(pattern, text) for pattern in script.failing)
         start = 0.0
         for number, word in enumerate(text.split()):
+            # Also without a delay a chunk is a step of the loop of its own: a barge-in can come between two words.
             await asyncio.sleep(script.chunk_delay if number else script.delay)
             if fails and number >= script.fails_after:
                 raise ProviderError(f"the scripted voice fails on '{text}'")

@@ -104,6 +104,7 @@ def clock(hour: int, minute: int) -> str:
 def money(symbol: str, amount: str) -> str:
     """Return an amount in words: `$, 1.50` is "one dollar and fifty cents"."""
     one, many, small_one, small_many = CURRENCIES[symbol]
+    # Only two places are cents: "$1.5" and "$0.999" are read as decimal numbers.
     whole, _, part = amount.partition(".")
     if part and len(part) != 2:
         return f"{decimal(amount)} {many}"

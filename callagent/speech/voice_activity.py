@@ -57,6 +57,7 @@ class VoiceActivity(Protocol):
 
 def open_voice_activity() -> VoiceActivity:
     """Return a detector for one call, the best that is installed."""
+    # Looked for, not imported: where the model is not installed, nothing heavy is loaded.
     if find_spec("onnxruntime") and find_spec("numpy"):
         return SileroVoiceActivity()
     return WebrtcVoiceActivity()

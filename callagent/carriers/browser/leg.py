@@ -105,6 +105,7 @@ class BrowserLeg:
             return TransferOutcome(TransferStatus.FAILED, "a browser's call is bridged, and this server calls nobody")
         if self._bridge is not None:
             return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
+        # The bridge exists before anybody is called: a second transfer meanwhile finds it and is refused.
         self._bridge = Bridge(target, audio, self.send_digits, lambda: self._listeners.tell(PartiesJoined()))
         try:
             return await self._bridge.run(self._dial)
@@ -160,6 +161,7 @@ class BrowserLeg:
                 self._media.receive(payload, self._clock.now())
             case MarkReached(name):
                 self._media.reach_mark(name, self._clock.now())
+            # While the caller talks to a target, keys are the target's: its menus ask for them.
             case DigitReceived(digit) if self._bridge is not None and self._bridge.joined:
                 self._bridge.forward_digit(digit)
             case DigitReceived(digit):
@@ -170,6 +172,7 @@ class BrowserLeg:
                 self.cut()
 
     def _close(self, reason: EndReason) -> None:
+        # Closed first: the link may call back while it is being closed.
         log.debug("browser_leg_closed", call=self.info.call_id)
         self.closed = True
         self._clock.remove(self)

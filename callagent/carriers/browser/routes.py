@@ -49,6 +49,7 @@ class PhoneRoutes:
         ws = web.WebSocketResponse(timeout=CLOSE_SECONDS, compress=False, max_msg_size=MAX_MESSAGE_BYTES)
         if not ws.can_prepare(request):
             raise web.HTTPBadRequest(text="this is the socket of the page /phone")
+        # Refused before the upgrade, where an answer can still have a status and a Retry-After.
         if self._hooks.draining() or not self._hooks.admit():
             raise web.HTTPServiceUnavailable(text="no more calls are taken now", headers={"Retry-After": "5"})
         await ws.prepare(request)

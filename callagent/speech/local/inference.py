@@ -181,6 +181,7 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
         connection.sendall(encode(Failed(0, str(error), user=True)))
         return
     connection.sendall(encode(Ready()))
+    # Answers of several threads go over one socket: none may begin inside another one.
     sending = threading.Lock()
 
     def answer(request: Request) -> None:
@@ -193,6 +194,8 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
         with sending:
             connection.sendall(reply)
 
+    # Ends with the messages, which end when the core closes the socket; requests that are being served are finished
+    # first.
     with ThreadPoolExecutor(threads(settings)) as pool:
         for message in messages:
             if isinstance(message, Request):
@@ -281,6 +284,7 @@ class Jobs:
     def hasten(self, job: Job, urgency: Urgency) -> None:
         """Move a waiting job forward; one that is being worked on stays as it is."""
         if job.number in self._live and urgency < job.urgency:
+            # Its old entry stays in the heap and is skipped: removing from the middle of a heap would cost a search.
             del self._live[job.number]
             job.urgency = urgency
             self._push(job)
@@ -299,6 +303,7 @@ class Jobs:
             number = heapq.heappop(self._waiting)[1]
             job = self._live.pop(number, None)
             if job is not None and job.due >= now:
+                # From here on the deadline is the process's, no longer that of whoever asked.
                 job.due = now + self._max_seconds
                 self._running[number] = job
                 return number, job
@@ -417,6 +422,7 @@ class Engine:
     def submit(self, job: Job) -> bool:
         """Queue a job; return at once, False where a partial was dropped because the process is behind."""
         if self._phase is Phase.CLOSED:
+            # Not from inside submit(): the caller does not have its job yet.
             asyncio.get_running_loop().call_soon(job.answered, None)
             return True
         accepted = self._jobs.add(job)
@@ -448,6 +454,7 @@ class Engine:
             if not ready.done():
                 ready.set_exception(reason)
                 return
+            # Only what it worked on is lost, and may have killed it; what waits is served by the next process.
             self._enter(Phase.DOWN)
             self._jobs.abandon()
             log.error("inference_process_died", module=self._module, reason=str(reason), again_in=self._pause)
@@ -512,6 +519,7 @@ class Engine:
             message = await read(reader)
             if not isinstance(message, Answer):
                 raise ValueError(f"{type(message).__name__} is not an answer")
+            # A process that answers is well: after its next death the pause is short again.
             self._pause = FIRST_PAUSE
             # Called by the loop, not from here: an error of whoever gets the answer must not end the process of all
             # calls.
@@ -534,6 +542,7 @@ class Engine:
             self._watch = loop.call_later(WATCH_SECONDS, self._check_deadlines)
 
     def _enter(self, phase: Phase) -> None:
+        # Closed is for good: the supervision of a closed engine may still be on its way out.
         if self._phase is not Phase.CLOSED and phase is not self._phase:
             log.debug("inference_process", module=self._module, old=self._phase.value, new=phase.value)
             self._phase = phase

@@ -276,6 +276,7 @@ class _Transcription:
     def finish(self) -> None:
         self._finished = True
         self._drop_partial()
+        # The draft, finished or being made, is the final transcript unless sound has come after it was begun.
         if self._utterance.draft_is_stale or (self._draft is None and self._drafted is None):
             self._drop_draft()
             self._ask(Urgency.NOW, bytes(self._utterance.audio), self._rest_transcribed)
@@ -293,6 +294,7 @@ class _Transcription:
     def _ask_partial(self) -> None:
         utterance = self._utterance
         utterance.begin_partial()
+        # The first words of an utterance go before other callers' further ones: a barge-in waits for them.
         # The audio is read when the job is sent, so that it is the latest there is.
         urgency = Urgency.PARTIAL if self._latest or self._pieces else Urgency.FIRST
         job = self._job(urgency, lambda: bytes(utterance.audio), self._partially_transcribed)
@@ -306,6 +308,7 @@ class _Transcription:
         self._draft = self._ask(Urgency.SOON, bytes(self._utterance.audio), self._draft_transcribed)
 
     def _ask_piece(self) -> None:
+        """Transcribe what was said so far on its own, as the model takes no more: it begins the transcript."""
         self._drop_partial()
         self._drop_draft()
         self._utterance.draft_is_stale = True
@@ -328,6 +331,7 @@ class _Transcription:
         self, urgency: Urgency, audio: Callable[[], bytes], answered: Callable[[inference.Answer | None], None]
     ) -> Job:
         settings = self._settings
+        # Only the larger model is given what may become part of the final transcript.
         final = urgency < Urgency.FIRST
         language = primary_language(settings.language)
         expected = settings.expected or ", ".join(settings.keywords)
@@ -372,6 +376,7 @@ class _Transcription:
             return
         self._closed = True
         texts = self._last.texts
+        # Alternatives are of the last piece; of an utterance in several pieces they would lack its beginning.
         alternatives = () if self._pieces else texts[1:]
         text = self._joined(texts[0] if texts else "")
         confidence = self._last.confidence if text else None

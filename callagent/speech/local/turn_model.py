@@ -41,6 +41,7 @@ class LocalTurnModel:
             if not answer.done():
                 answer.set_result(judged)
 
+        # The silence is running while the model works: nothing is more urgent.
         job = Job(Urgency.NOW, lambda number: inference.Judge(number, pcm), answered, loop.time() + ANSWER_SECONDS)
         self.engine.submit(job)
         try:

@@ -107,6 +107,7 @@ def _verify(path: Path, sha256: str, cache: Path) -> None:
         return
     if (actual := _digest(path)) != sha256:
         raise UserError(f"{path}: the model is damaged or another one: sha256 is {actual}, expected {sha256}")
+    # Size and time of change of the file are part of the stamp: a replaced file is read again.
     stamp.parent.mkdir(parents=True, exist_ok=True)
     scratch = stamp.with_suffix(f".{os.getpid()}")
     scratch.write_text(json.dumps(verdict), encoding="utf-8")

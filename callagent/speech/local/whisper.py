@@ -156,6 +156,7 @@ class Whisper:
 
     def transcribe(self, pcm: bytes, decoding: Decoding, language: str = "en", expected: str = "") -> Transcription:
         """Return what is said in `pcm` (16-bit, 8 kHz, at most 30 s)."""
+        # A model that is made to write a language that it does not know translates or invents.
         if not self.speaks(language):
             return NOTHING
         audio = _audio(pcm)
@@ -164,6 +165,8 @@ class Whisper:
         # The encoder's work grows with the window, so the shortest one that holds the audio is tried first.
         for window in [size for size in decoding.windows if size >= seconds] or [MAX_WINDOW_SECONDS]:
             result = self._generate(log_mel(audio, window, self._model.n_mels), prompt, decoding, seconds)
+            # Silence and noise make the model invent what stood under silence in its training data: thanks and
+            # goodbyes.
             if _is_no_speech(result.no_speech_prob, result.scores[0]):
                 return NOTHING
             texts = [self._tokenizer.decode(tokens).strip() for tokens in result.sequences_ids]

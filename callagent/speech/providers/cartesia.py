@@ -35,6 +35,7 @@ BASE_URL = "https://api.cartesia.ai"
 VERSION = "2026-03-01"
 """The API's date; a later one may change the messages."""
 SPEAK_MODEL = "sonic-3.5"
+# Voices have identifiers only; this is one of Cartesia's own.
 VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
 ENGLISH_MODEL = "ink-2"
 OTHER_MODEL = "ink-whisper"
@@ -70,6 +71,7 @@ class CartesiaVoice:
         done = False
         try:
             await connections.send_message(WHO, socket, json.dumps(self._request(context, text, settings)))
+            # One deadline for the whole utterance: messages that trickle in do not put it off.
             deadline = asyncio.get_running_loop().time() + self._settings.total_timeout
             size, limit = 0, connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND)
             while not done:
@@ -77,6 +79,7 @@ class CartesiaVoice:
                 done = data.get("type") == "done"
                 if (chunk := _chunk(data)) is None:
                     continue
+                # Counted in bytes of μ-law, of which each has become two.
                 size += len(chunk.pcm) // 2
                 if size > limit:
                     raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")

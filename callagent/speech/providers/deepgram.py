@@ -155,6 +155,7 @@ class FluxDialect:
         return ulaw
 
     def finish(self) -> Sequence[Message]:
+        # Silence first: Flux transcribes with a delay, and would end the turn before its last word.
         self._forced += 1
         return (SILENCE, '{"type":"ForceEndTurn"}')
 

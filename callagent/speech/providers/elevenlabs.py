@@ -26,6 +26,7 @@ from callagent.speech.providers.recognizer_streams import Message, RecognizedTex
 WHO = "ElevenLabs"
 BASE_URL = "https://api.elevenlabs.io"
 SPEAK_MODEL = "eleven_flash_v2_5"
+# Voices have identifiers only; this is one of ElevenLabs' own.
 VOICE = "21m00Tcm4TlvDq8ikWAM"
 LISTEN_MODEL = "scribe_v2_realtime"
 LINE_LIMIT = 1 << 20
@@ -54,6 +55,8 @@ class ElevenLabsVoice:
         # Multilingual v2 takes no language: it goes by that of the text.
         if "multilingual_v2" not in model:
             body["language_code"] = primary_language(settings.language)
+        # Speeds outside of what the API accepts are brought to the next one inside: the text is worth more than its
+        # pace.
         if settings.speed != 1.0:
             body["voice_settings"] = {"speed": min(max(settings.speed, 0.7), 1.2)}
         lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, body)
@@ -96,6 +99,7 @@ class _WordAssembler:
         names = ("characters", "character_start_times_seconds", "character_end_times_seconds")
         found: list[WordTime] = []
         for character, start, end in zip(*(list_at(alignment, name) for name in names), strict=False):
+            # Times are a convenience: where one is missing, the words so far are used, and the audio goes on.
             if not (isinstance(character, str) and isinstance(start, int | float) and isinstance(end, int | float)):
                 break
             found += self._add(character, float(start), float(end))

@@ -65,6 +65,7 @@ class GoogleVoice:
 
 
 RECOGNIZER_URL = "https://speech.googleapis.com"
+# Made for single utterances on the telephone, which is what this recogniser is given.
 LISTEN_MODEL = "telephony_short"
 TRANSCRIPT_LIMIT = 1 << 20
 MAX_PHRASES = 500

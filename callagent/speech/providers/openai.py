@@ -173,6 +173,8 @@ class RealtimeDialect:
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a piece without text")
         self._partial[item] = self._partial.get(item, "") + text
+        # Pieces of a later item wait: a partial transcript is of the oldest utterance that is owed. Pieces may also
+        # come before we are told of the commit.
         oldest = self._items[:1] in ([], [item])
         return RecognizedText(TextKind.PARTIAL, self._partial[item].strip()) if oldest else None
 
@@ -181,6 +183,7 @@ class RealtimeDialect:
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a transcript without text")
         if item not in self._items:
+            # Without its place in the order the text cannot be given to an utterance.
             raise ProviderError(f"{REALTIME} transcribed what was not committed")
         self._partial.pop(item, None)
         self._done[item] = text

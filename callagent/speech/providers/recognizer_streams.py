@@ -218,11 +218,15 @@ class SocketStream:
         """Open a socket where there is none, or one for other settings where nothing is owed on it."""
         address, hello = self._dialect.address(settings), tuple(self._dialect.hello(settings))
         running = self._task is not None and not self._task.done()
+        # Another language or other keywords need another socket. While an earlier utterance waits for its transcript on
+        # the old one, that is kept: an utterance recognised with old settings is better than one that is lost.
         if self.failed or (running and ((address, hello) == self._opened or len(self._owed) > 1)):
             return
         if running:
             self._say_farewell()
         self._opened = (address, hello)
+        # A queue for each socket: what waits for the old one, its farewell among it, still goes there. The audio of the
+        # new utterance waits in the new queue while the socket is being opened.
         self._outgoing = asyncio.Queue(MAX_WAITING)
         for message in hello:
             self._send(message)
@@ -266,6 +270,7 @@ class SocketStream:
         self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None], receiving: asyncio.Future[None]
     ) -> None:
         """Send what is queued, until the farewell is sent or receiving has ended. Raises `ProviderError`."""
+        # One pending get() over all rounds: a new one for each round would take messages that nobody sends.
         taking = asyncio.ensure_future(outgoing.get())
         try:
             while True:
@@ -309,6 +314,7 @@ class SocketStream:
         if self.failed or idle:
             return
         self.failed = error
+        # The task ends itself with what it raised; only a failure from outside of it has to end it.
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
         log.debug("recognizer_failed", provider=self._dialect.who, error=str(error))
@@ -320,6 +326,7 @@ class SocketStream:
             return
         utterance, joiner = self._owed[0], self._dialect.joiner
         utterance.answered = True
+        # The last part with words decides: some providers end with an empty part of confidence 0.
         if found.confidence is not None and found.text:
             utterance.confidence = found.confidence
         if found.kind is TextKind.PARTIAL:
@@ -352,6 +359,7 @@ class SocketStream:
     def _end_grace(self) -> None:
         """Answer with what has arrived: some providers send nothing where nothing was left to be transcribed."""
         self._grace = None
+        # Where nothing has arrived either, the provider is late or gone: the line-up's deadline decides.
         if self._owed and self._owed[0].answered and not self.failed:
             self._complete()
 

@@ -114,6 +114,7 @@ class Connection:
     async def _read(self) -> Event:
         line = await self._reader.readuntil(b"\n")
         header = parse_object(self._who, line, LINE_LIMIT)
+        # Servers put data into the header, behind it, or into both.
         data = header.get("data") or {}
         if size := self._length(header, "data_length"):
             more = parse_object(self._who, await self._reader.readexactly(size), PAYLOAD_LIMIT)
@@ -160,6 +161,7 @@ class WyomingRecognizer:
                 *(Event("audio-chunk", form, chunk) for chunk in chunks),
                 Event("audio-stop"),
             )
+            # Other events, such as pieces of the transcript, come before it.
             while (event := await connection.receive()).type != "transcript":
                 pass
         if not isinstance(text := event.data.get("text"), str):
@@ -187,6 +189,7 @@ class WyomingVoice:
             while (event := await connection.receive()).type != "audio-stop":
                 if event.type != "audio-chunk":
                     continue
+                # Every chunk names its format, and a voice never changes it within an utterance.
                 converter = converter or _ToTelephone(self.WHO, event.data)
                 pcm = converter.feed(event.payload)
                 size += len(pcm)
@@ -217,6 +220,7 @@ class _ToTelephone:
 
     def feed(self, pcm: bytes) -> bytes:
         pcm = self._odd + pcm
+        # A message may end in the middle of a sample, which is kept for the next one.
         whole = len(pcm) - len(pcm) % (2 * self._channels)
         pcm, self._odd = pcm[:whole], pcm[whole:]
         if self._channels == 2:
