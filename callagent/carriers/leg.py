@@ -36,9 +36,9 @@ from callagent.carriers.protocol import (
 from callagent.legs import (
     CallerHungUp,
     DigitPressed,
+    LegEvents,
     LegFailed,
     LegGone,
-    Listeners,
     Media,
     SwitchedMedia,
     TransferOutcome,
@@ -138,8 +138,8 @@ class CarrierLeg:
         self._target: TransferTarget | None = None
         self._media = CarrierMedia(clock.now)
         self._link: CarrierLink | None = None
-        self._listeners = Listeners()
-        self.listen = self._listeners.listen
+        self._events = LegEvents()
+        self.listen = self._events.listen
         self._deadline = clock.now() + RETURN_SECONDS
         self._heard_at = self._pinged_at = clock.now()
         self._outcome: asyncio.Future[TransferOutcome] | None = None
@@ -252,14 +252,14 @@ class CarrierLeg:
             case PlaybackReported(seconds):
                 self._media.report_position(seconds, self._clock.now())
             case DigitReceived(digit):
-                self._listeners.tell(DigitPressed(digit))
+                self._events.emit(DigitPressed(digit))
             case ReplyDue(message):
                 link.send(message)
             case StreamStopped():
                 self._detach()
                 self._advance(LegInput.STOPPED)
                 if self.closed:
-                    self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+                    self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
 
     def cut(self, link: CarrierLink) -> None:
         """Note that the socket has ended without a stop."""
@@ -316,7 +316,7 @@ class CarrierLeg:
             self._advance(LegInput.TAKEN_OVER)
         elif outcome.status is TransferStatus.CALLER_GONE:
             self._advance(LegInput.CLOSE)
-            self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
         else:
             self._deadline = self._clock.now() + RETURN_SECONDS
             self._advance(LegInput.RETURNED)
@@ -324,7 +324,7 @@ class CarrierLeg:
     def tick(self, now: float, lateness: float) -> None:
         if self.state is LegState.WAITING and now >= self._deadline:
             self._advance(LegInput.EXPIRED)
-            self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
         elif self._link is not None:
             self._media.tick(now, lateness)
             self._watch(now)
@@ -337,7 +337,7 @@ class CarrierLeg:
         self._advance(LegInput.CLOSE)
         if link:
             link.close(NORMAL_CLOSURE)
-        self._listeners.tell(LegFailed(reason, detail))
+        self._events.emit(LegFailed(reason, detail))
 
     def _watch(self, now: float) -> None:
         if now - self._heard_at >= SILENT_SECONDS:

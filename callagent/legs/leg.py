@@ -238,7 +238,7 @@ class CallLeg(Protocol):
         """
 
 
-class Listeners:
+class LegEvents:
     """Delivers the events of a leg to its call, and keeps them until the call listens."""
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ class Listeners:
         while self._early:
             on_event(self._early.popleft())
 
-    def tell(self, event: LegEvent) -> None:
+    def emit(self, event: LegEvent) -> None:
         """Deliver an event, or keep it until somebody listens."""
         if self._on_event is None:
             self._early.append(event)

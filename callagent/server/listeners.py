@@ -107,6 +107,7 @@ class Signalling:
         `take` is given the leg of each call that comes in, `busy` returns a Retry-After while no call fits.
         """
         trunk_settings = [trunk_settings_of(trunk) for trunk in sip.trunks if trunk.server]
+        # The clock runs before the first leg needs it, and stops after the last one is closed: `stack` goes backwards.
         pump = Pump()
         pump.start()
         stack.callback(pump.stop)
@@ -129,6 +130,7 @@ class Signalling:
             if address is not None:
                 opening = legs.listen(transport, address.host, address.port)
                 addresses.append((transport, *await _listening(f"sip.listen_{transport}", address, opening)))
+        # After the sockets: a trunk registers with the address of one of them.
         trunks = admission.trunks = legs.join(trunk_settings, rates.outgoing)
         trunks.start()
         stack.push_async_callback(trunks.close)
@@ -177,20 +179,20 @@ class _CallRates:
 
     def incoming(self, trunk: str) -> int | None:
         """Return the seconds of Retry-After if one more call comes too soon, else None."""
-        if _take(self._incoming, trunk):
+        if _may_begin(self._incoming, trunk):
             return None
         self._on_reached("calls_per_second", trunk)
         return RETRY_SECONDS
 
     def outgoing(self, trunk: str) -> bool:
-        return _take(self._outgoing, trunk)
+        return _may_begin(self._outgoing, trunk)
 
 
 def _rate_of(trunk: Trunk) -> RateLimit:
     return RateLimit(trunk.calls_per_second, max(1.0, trunk.calls_per_second))
 
 
-def _take(rates: Mapping[str, RateLimit], trunk: str) -> bool:
+def _may_begin(rates: Mapping[str, RateLimit], trunk: str) -> bool:
     rate = rates.get(trunk)
     return rate is None or rate.take(trunk, asyncio.get_running_loop().time())
 
@@ -309,6 +311,7 @@ async def _listen(
         return None if access.is_proxy(host) else counted_address(host)
 
     listener = HttpListener(make_protocol, counted, http.connections_per_address, tls)
+    # Closed before the runner is: no connection comes in while the open requests end.
     stack.push_async_callback(listener.close)
     if tls is not None:
         # Now and not with the first connection: a wrong file is to end the start with a message.

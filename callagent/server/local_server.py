@@ -99,6 +99,7 @@ def _own_folder() -> Path:
         except OSError as error:
             problem = error
             continue
+        # In a folder where others may write, a file of theirs could lead the command line to their server.
         if found.st_uid == os.getuid() and not found.st_mode & _OTHERS_WRITE:
             return folder
         problem = PermissionError(f"{folder} is not this user's own folder")

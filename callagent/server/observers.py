@@ -63,26 +63,26 @@ class Observers:
         """Start what runs beside the calls; `stack` ends it. Raises `UserError`."""
         # Before anything runs: without ffmpeg, the first ended recording would be too late to say so.
         expect_converter(config.records.recording_format)
-        observation, store = cls(config, writer), writer.store
-        await observation._webhooks.start()
-        stack.push_async_callback(observation._webhooks.close)
-        stack.push_async_callback(observation._stop)
+        observers, store = cls(config, writer), writer.store
+        await observers._webhooks.start()
+        stack.push_async_callback(observers._webhooks.close)
+        stack.push_async_callback(observers._stop)
         if config.telemetry.endpoint:
-            observation._telemetry = open_telemetry(config)
-            stack.push_async_callback(observation._telemetry.close)
+            observers._telemetry = open_telemetry(config)
+            stack.push_async_callback(observers._telemetry.close)
         records = config.records
         if records.json_lines:
-            observation._json_lines = JsonLines(Path(records.json_lines))
-            stack.push_async_callback(observation._json_lines.close)
+            observers._json_lines = JsonLines(Path(records.json_lines))
+            stack.push_async_callback(observers._json_lines.close)
         if records.keep_days or records.keep_recording_days:
-            observation._run(delete_expired(store, records.keep_days, records.keep_recording_days))
+            observers._run(delete_expired(store, records.keep_days, records.keep_recording_days))
         if url := records.database.get_secret_value():
-            observation._outbox = open_outbox(store, url)
-            observation._run(observation._outbox.run())
+            observers._outbox = open_outbox(store, url)
+            observers._run(observers._outbox.run())
         if records.recordings and records.recording_format != "wav":
-            observation._conversion = RecordingConversion(store, records.recording_format)
-            observation._run(observation._conversion.run())
-        return observation
+            observers._conversion = RecordingConversion(store, records.recording_format)
+            observers._run(observers._conversion.run())
+        return observers
 
     def started(self, info: CallInfo) -> None:
         self.metrics.calls_started.add(info.wire)

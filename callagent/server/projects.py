@@ -17,12 +17,12 @@ from callagent.agents import AgentProject, CheckReport, Finding
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, is_adk_project, load_adk_project
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
 from callagent.agents.flows import (
+    ExternalExchange,
     FileMemory,
     FlowSettings,
     MessageRules,
     MessageSender,
     OptOuts,
-    Outside,
     check_imports,
     check_project,
     is_flow_project,
@@ -182,7 +182,7 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
         # What the project's files and Python have to be asked is asked now; the first caller is not to wait for it.
         await project.prepare()
         if kind.serves_without_failed_imports:
-            await _tell_import_failures(kind, pool, project.name)
+            await _log_import_failures(kind, pool, project.name)
     except UserError:
         await pool.close()
         raise
@@ -192,14 +192,14 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
     return project
 
 
-async def _tell_import_failures(kind: ProjectKind, pool: WorkerPool, name: str) -> None:
+async def _log_import_failures(kind: ProjectKind, pool: WorkerPool, name: str) -> None:
     """Log function files that cannot be imported; such a function fails when it is called."""
     for finding in (await kind.check_imports(pool)).warnings:
         log.error("function_not_imported", project=name, file=finding.file, line=finding.line, error=finding.message)
 
 
-def flow_settings(config: Config, environment: str, outside: Outside | None = None) -> FlowSettings:
-    """Return the engine's part of the settings; `outside` is shared by all projects of a server."""
+def flow_settings(config: Config, environment: str, external: ExternalExchange | None = None) -> FlowSettings:
+    """Return the engine's part of the settings; `external` is shared by all projects of a server."""
     limits = config.limits
     return FlowSettings(
         environment=environment,
@@ -210,7 +210,7 @@ def flow_settings(config: Config, environment: str, outside: Outside | None = No
         models=ModelNames(config.model.names),
         embedder=open_embedder(),
         secrets_dir=str(Path(config.function_secrets).resolve()) if config.function_secrets else None,
-        outside=outside or Outside(),
+        external=external or ExternalExchange(),
         senders=message_senders(config),
         message_rules=message_rules(config),
         memory=FileMemory(Path(config.records.memory)) if config.records.memory else None,
@@ -304,12 +304,12 @@ class Router:
     """The projects of a server, each opened once for each environment, and which of them answers which number."""
 
     def __init__(
-        self, numbers: Sequence[Number], projects: Mapping[tuple[Path, str], AgentProject], outside: Outside
+        self, numbers: Sequence[Number], projects: Mapping[tuple[Path, str], AgentProject], external: ExternalExchange
     ) -> None:
         self._numbers = numbers
         self._projects = projects
-        self.outside = outside
-        """Where programs outside of the server reach the calls of these projects."""
+        self.external = external
+        """Where other programs reach the calls of these projects."""
 
     @classmethod
     async def open(cls, config: Config, project: Path, model: LanguageModel, stack: AsyncExitStack) -> Router:
@@ -319,15 +319,16 @@ class Router:
         """
         numbers = config.numbers or (Number(project=str(project)),)
         kept = Path(config.records.memory) / "opted_out" if config.records.memory else None
-        outside = Outside(opt_outs=OptOuts(kept))
+        external = ExternalExchange(opt_outs=OptOuts(kept))
         projects: dict[tuple[Path, str], AgentProject] = {}
+        # Numbers that share a project and an environment share its zygote, and what the project keeps of them.
         for number in numbers:
             key = _key(number)
             if key not in projects:
-                settings = flow_settings(config, number.environment, outside)
+                settings = flow_settings(config, number.environment, external)
                 projects[key] = await open_project(Path(number.project), model, config, settings)
                 stack.push_async_callback(projects[key].close)
-        return cls(numbers, projects, outside)
+        return cls(numbers, projects, external)
 
     def route(self, callee: str | None) -> Route | None:
         """Return the route of the first number of the settings that matches; None if nobody answers this number."""
@@ -361,6 +362,7 @@ def check(path: Path, *, as_json: bool) -> int:
     """Print the findings of a check; return the exit status, 1 if there are errors."""
     kind = _kind_of(path)
     report = kind.check(path)
+    # An import runs the project's code; it would stumble over the same errors and explain them worse.
     if not report.errors:
         report = asyncio.run(_with_imports(kind, path, report))
     if as_json:

@@ -69,6 +69,7 @@ class Recovery:
                 # Even if it fails, the record of the call is written.
                 with log.contain("end_function_failed", call=record.id):
                     await self._run_end_function(lost)
+        # The record is kept before anybody is told of it: a webhook's receiver may fetch it at once.
         await self._writer.ended(record)
         await self._ended(record)
 

@@ -103,7 +103,7 @@ class Server:
         self,
         config: Config,
         router: Router,
-        observation: Observers,
+        observers: Observers,
         speech: CallSpeech,
     ) -> None:
         self._config = config
@@ -112,15 +112,15 @@ class Server:
         self._lineups = speech.lineups
         self._signalling: Signalling | None = None
         self._services = CallServices(
-            observation.writer,
+            observers.writer,
             self._resolve,
             speech.voice.has_voice,
             lambda peer_call_id: [] if self._signalling is None else self._signalling.legs.signalling(peer_call_id),
         )
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
-        self._observation = observation
-        self._admission = Admission(config, observation.metrics.limits_reached.add)
+        self._observers = observers
+        self._admission = Admission(config, observers.metrics.limits_reached.add)
         self._recovering: asyncio.Task[None] | None = None
         """Ends the calls of a killed server."""
         self._watchdog = Watchdog()
@@ -141,7 +141,7 @@ class Server:
         writer = RecordWriter(store, Spool(folder), redaction_of(config))
         stack.push_async_callback(writer.close)
         await writer.start()
-        observation = await Observers.open(config, writer, stack)
+        observers = await Observers.open(config, writer, stack)
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, MeteredModel(model), stack)
@@ -149,8 +149,8 @@ class Server:
         speech = await CallSpeech.open(config.speech, stack)
         await speech.prepare(router.projects())
         phone_numbers.prepare()
-        server = cls(config, router, observation, speech)
-        recovery = Recovery(writer, router.project, config.limits.end_function_seconds, observation.ended)
+        server = cls(config, router, observers, speech)
+        recovery = Recovery(writer, router.project, config.limits.end_function_seconds, observers.ended)
         server._recovering = asyncio.create_task(recovery.run(), name="recovery")
         stack.callback(server._recovering.cancel)
         if (lineup := lineup_of(model)) is not None:
@@ -185,6 +185,7 @@ class Server:
         # From here on new calls get 503, and `/ready` says so: a load balancer sends them elsewhere.
         self._admission.draining = True
         log.info("draining", calls=len(self._calls))
+        # Whoever is in a hurry sends a second signal while the calls finish.
         again = asyncio.create_task(self._signals.get())
         await self._wait({again}, self._config.limits.drain_seconds)
         at_once = again.done()
@@ -196,7 +197,7 @@ class Server:
                 call.close_down()
         await self._wait(set(), CLOSING_SECONDS)
         # End functions of lost calls write to the store as well; while it fails, waiting for them would be in vain.
-        if self._recovering is not None and self._observation.writer.failing is None:
+        if self._recovering is not None and self._observers.writer.failing is None:
             await asyncio.wait({self._recovering}, timeout=CLOSING_SECONDS)
         log.info("stopped", calls_cut=len(self._calls))
 
@@ -216,13 +217,13 @@ class Server:
         """Return whether one more call fits."""
         return self._admission.has_room(len(self._calls))
 
-    def _take_sip(self, leg: CallLeg) -> None:
+    def _take_sip_call(self, leg: CallLeg) -> None:
         if self._admission.accepts(leg.info):
-            self.take(leg)
+            self.take_call(leg)
         else:
             self._refuse(leg, EndReason.BUSY)
 
-    def take(self, leg: CallLeg) -> None:
+    def take_call(self, leg: CallLeg) -> None:
         """Answer a call that was admitted."""
         # A carrier's stream begins some time after its call was accepted; others of the caller may have begun since.
         if not self._admission.may_begin(leg.info):
@@ -231,7 +232,7 @@ class Server:
         route = self._router.route(leg.info.callee)
         if route is None:
             log.warning("number_not_routed", callee=leg.info.callee)
-            self._observation.metrics.calls_refused.add()
+            self._observers.metrics.calls_refused.add()
             self._refuse(leg)
             return
         # A call that cannot begin is refused, and the signalling goes on to the next.
@@ -264,7 +265,7 @@ class Server:
             call = self._make_call(leg, route, watcher)
             undo.pop_all()
         # From here on nothing may fail: the counts of started and ended calls have to agree.
-        self._observation.started(leg.info)
+        self._observers.started(leg.info)
         self._admission.callers.began(leg.info)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
@@ -284,7 +285,7 @@ class Server:
         }
         trunks = [] if self._signalling is None else self._signalling.metrics()
         lines = [*trunks, *provider_metrics(self._lineups), *self._watchdog.metrics()]
-        return self._observation.text(gauges) + "".join(f"{line}\n" for line in lines)
+        return self._observers.text(gauges) + "".join(f"{line}\n" for line in lines)
 
     def _make_call(self, leg: CallLeg, route: Route, watcher: TurnWatcher | None) -> Call:
         config = self._config
@@ -311,7 +312,7 @@ class Server:
         try:
             with log.contain("call_task_failed", call=call.leg.info.call_id) as boundary:
                 record = await call.run()
-                await self._observation.ended(record)
+                await self._observers.ended(record)
             if boundary.error is not None:
                 # `Call.run` has a boundary of its own. If even that fails, nobody is left on a silent line.
                 self._refuse(call.leg, EndReason.ERROR)
@@ -337,7 +338,7 @@ class Server:
     async def _listen_sip(self, stack: AsyncExitStack) -> list[str]:
         self._signalling = await Signalling.open(
             self._config.sip,
-            self._take_sip,
+            self._take_sip_call,
             lambda: None if self.admit() else RETRY_AFTER_SECONDS,
             stack,
             SignallingLimits(
@@ -350,15 +351,16 @@ class Server:
 
     async def _listen_http(self, stack: AsyncExitStack) -> list[str]:
         hooks = ServerHooks(
-            on_carrier_call=self.take,
+            on_carrier_call=self.take_call,
             admit=self.admit,
             accepts=self._admission.accepts,
             draining=lambda: self._admission.draining,
             still=lambda: self._watchdog.still,
-            store_failing=lambda: self._observation.writer.failing is not None,
+            store_failing=lambda: self._observers.writer.failing is not None,
             metrics=self.metrics,
-            outside=self._router.outside,
+            external=self._router.external,
             captions=lambda call_id: captions_of(self._calls[call_id][0]) if call_id in self._calls else None,
+            # Without SIP, a caller on our own page cannot be transferred to a number.
             dial=None if self._signalling is None else self._signalling.legs.dial_for,
             hold_session=self.hold_session,
             utterances=self._speech.utterances(),
@@ -369,7 +371,7 @@ class Server:
             self.dial if self._signalling else None,
             self.admit,
         )
-        dashboard = self._observation.dashboard(self.live_calls, self._router.projects, stack)
+        dashboard = self._observers.dashboard(self.live_calls, self._router.projects, stack)
         return await open_http(self._config, hooks, replace(dashboard, controls=controls), stack)
 
 

@@ -205,12 +205,14 @@ class PronouncingVoice:
         """The voice is shared; whoever opened it closes it."""
 
 
-def _in_order(*told: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], None]:
-    def tell(event: TurnEvent) -> None:
-        for each in told:
-            each(event)
+def _in_order(*callbacks: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], None]:
+    """Return a callback that calls each of `callbacks`, the first one first."""
 
-    return tell
+    def call_each(event: TurnEvent) -> None:
+        for callback in callbacks:
+            callback(event)
+
+    return call_each
 
 
 HASTE: Final = 10.0

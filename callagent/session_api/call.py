@@ -33,9 +33,9 @@ from callagent.legs import (
     DigitPressed,
     FrameSink,
     FrameSource,
+    LegEvents,
     LegFailed,
     LegGone,
-    Listeners,
     Media,
     SwitchedMedia,
     TransferOutcome,
@@ -69,8 +69,8 @@ class SessionLeg:
         self._link = link
         self._clock = clock
         self._media = SessionMedia(clock.now, link.send_audio)
-        self._listeners = Listeners()
-        self.listen = self._listeners.listen
+        self._events = LegEvents()
+        self.listen = self._events.listen
         clock.add(self)
 
     def ring(self) -> None:
@@ -106,23 +106,23 @@ class SessionLeg:
         """Handle keys of the client, one after the other; characters that are no key are left out."""
         for digit in digits:
             if digit in DIGITS:
-                self._listeners.tell(DigitPressed(digit))
+                self._events.emit(DigitPressed(digit))
 
     def write_text(self, text: str) -> None:
         """Handle a text of the client, which is a whole turn."""
-        self._listeners.tell(WordsWritten(text))
+        self._events.emit(WordsWritten(text))
 
     def cut(self) -> None:
         """Note that the socket has ended."""
         if not self.closed:
             self._close(EndReason.CALLER_HANGUP)
-            self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
 
     def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
         """Close a leg that cannot go on."""
         if not self.closed:
             self._close(reason)
-            self._listeners.tell(LegFailed(reason, detail))
+            self._events.emit(LegFailed(reason, detail))
 
     def tick(self, now: float, lateness: float) -> None:
         self._media.tick(now, lateness)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from callagent.agents import AgentProject
-from callagent.agents.flows import Outside
+from callagent.agents.flows import ExternalExchange
 from callagent.call_info import CallInfo
 from callagent.json_values import MutableJsonObject
 from callagent.legs import CallLeg, Dial
@@ -21,7 +21,7 @@ from callagent.turns import TurnEvent
 from callagent.web.access import METRICS_PATH, Access, guard
 from callagent.web.api import Api, Dashboard, unavailable_is_503
 from callagent.web.connections import watch_requests
-from callagent.web.control import EVENTS_PATH, ConfigurationApi, ControlApi, OutsideRoutes
+from callagent.web.control import EVENTS_PATH, ConfigurationApi, ControlApi, ExternalRoutes
 from callagent.web.pages import Pages
 
 TurnWatcher = Callable[[TurnEvent], None]
@@ -64,7 +64,7 @@ class ServerHooks:
     """Return the metrics in Prometheus' text format."""
     accepts: Callable[[CallInfo], bool] = lambda info: True
     """Count an incoming call by its caller's number; return whether that number may make one more."""
-    outside: Outside = field(default_factory=Outside)
+    external: ExternalExchange = field(default_factory=ExternalExchange)
     """Where other programs reach calls."""
     dial: Dial | None = None
     """Call the target of a transfer; None where SIP is off."""
@@ -101,7 +101,7 @@ def make_app(
     app.router.add_get("/health", health.health)
     app.router.add_get("/ready", health.ready)
     app.router.add_get(METRICS_PATH, health.metrics)
-    OutsideRoutes(hooks.outside).register(app)
+    ExternalRoutes(hooks.external).register(app)
     for routes in added:
         routes.register(app)
     if dashboard:

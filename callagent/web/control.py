@@ -23,7 +23,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from callagent.agents import AgentProject, Handoff
-from callagent.agents.flows import Outside
+from callagent.agents.flows import ExternalExchange
 from callagent.audio import FRAME_SECONDS
 from callagent.call import AudioTap, Call
 from callagent.call_info import EndReason, RecordingWish
@@ -231,11 +231,11 @@ EVENTS_PATH: Final = "/external-events"
 _ID_KEYS: Final = ("id", "event_id", "ext_event_id")
 
 
-class OutsideRoutes:
+class ExternalRoutes:
     """The routes of other programs: events for a call that waits, and the data of a handoff."""
 
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
+    def __init__(self, external: ExternalExchange) -> None:
+        self._external = external
 
     def register(self, app: web.Application) -> None:
         app.router.add_post(EVENTS_PATH, self.event)
@@ -249,14 +249,16 @@ class OutsideRoutes:
         places: tuple[Mapping[str, JsonValue], ...] = (request.query, data if isinstance(data, Mapping) else {})
         identifier = next((str(place[key]) for place in places for key in _ID_KEYS if key in place), "")
         # The same answer for an identifier that is wrong and for one that has expired: it tells a guesser nothing.
-        if not self._outside.deliver(identifier, data, request.content_type):
+        if not self._external.deliver(identifier, data, request.content_type):
             raise web.HTTPNotFound(text="no call waits for this event")
         return web.json_response({"status": "received"}, status=202)
 
     async def handoff(self, request: web.Request) -> web.Response:
         """Return what the project left for who takes the call over, by `?id=` of the call or by `?shared_id=`."""
         require(request, Right.PERSONAL)
-        found = self._outside.handoff(call_id=request.query.get("id", ""), shared_id=request.query.get("shared_id", ""))
+        found = self._external.handoff(
+            call_id=request.query.get("id", ""), shared_id=request.query.get("shared_id", "")
+        )
         if found is None:
             raise web.HTTPNotFound(text="no handoff of that call is kept; it may have been too long ago")
         return web.json_response(found)

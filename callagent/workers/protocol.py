@@ -122,7 +122,7 @@ class AskFailed(WorkerError):
 
 
 class Channel(Protocol):
-    """The running code's way to the core. Both methods may be called from any thread of the worker."""
+    """The running code's way to the core. Both methods may be called from every thread of the worker."""
 
     def send(self, message: Plain) -> None:
         """Hand a message over; order is kept, no answer is awaited."""

@@ -32,7 +32,7 @@ class CoreGone(BaseException):
 
 
 class SocketChannel:
-    """The worker's end of the socket to the core. Any thread may send and ask.
+    """The worker's end of the socket to the core. Every thread may send and ask.
 
     Replies may arrive in another order than the requests. Of the threads that wait for one, a single thread reads the
     socket; it files each frame under its kind and number and wakes the others, one of which then reads on.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from callagent.agents.flows import Outside
+from callagent.agents.flows import ExternalExchange
 from callagent.carriers.leg import CarrierLeg
 from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
@@ -38,7 +38,7 @@ class Server:
     admits: bool = True
     accepts: bool = True
     drains: bool = False
-    outside: Outside = field(default_factory=Outside)
+    external: ExternalExchange = field(default_factory=ExternalExchange)
     still: Callable[[], list[str]] = list
 
     def take(self, leg: CarrierLeg) -> None:
@@ -55,7 +55,7 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
     hooks = ServerHooks(
-        server.take, admits, drains, metrics, lambda info: server.accepts, server.outside, still=lambda: server.still()
+        server.take, admits, drains, metrics, lambda info: server.accepts, server.external, still=lambda: server.still()
     )
     settings = TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url)
     app = make_app(hooks, [TwilioRoutes(settings, hooks)], access=access_of())

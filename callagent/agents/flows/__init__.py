@@ -13,7 +13,7 @@ from callagent import lazy_exports
 if TYPE_CHECKING:
     from callagent.agents.flows.check import check_imports, check_project
     from callagent.agents.flows.engine import FileMemory, FlowSettings
-    from callagent.agents.flows.external_events import Outside
+    from callagent.agents.flows.external_events import ExternalExchange
     from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
     from callagent.agents.flows.format import (
         Flow,
@@ -35,7 +35,7 @@ _MODULES = {
     "MessageRules": "messages",
     "MessageSender": "messages",
     "OptOuts": "messages",
-    "Outside": "external_events",
+    "ExternalExchange": "external_events",
     "ProjectFunction": "format",
     "RealTimeConfiguration": "format",
     "SmtpSender": "message_providers",
@@ -53,6 +53,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "ExternalExchange",
     "FileMemory",
     "Flow",
     "FlowProject",
@@ -60,7 +61,6 @@ __all__ = [
     "MessageRules",
     "MessageSender",
     "OptOuts",
-    "Outside",
     "ProjectFunction",
     "RealTimeConfiguration",
     "SmtpSender",

@@ -35,8 +35,8 @@ class _Expected:
 
 
 @dataclass(slots=True)
-class Outside:
-    """The exchange of one server, for all its calls. Used on the event loop only."""
+class ExternalExchange:
+    """What other programs have sent to the calls of one server and may fetch. Used on the event loop only."""
 
     clock: Callable[[], float] = time.time
     opt_outs: OptOuts = field(default_factory=OptOuts)

@@ -36,9 +36,9 @@ from callagent.legs import (
     CallerHungUp,
     Dial,
     DigitPressed,
+    LegEvents,
     LegFailed,
     LegGone,
-    Listeners,
     Media,
     PartiesJoined,
     SwitchedMedia,
@@ -75,8 +75,8 @@ class BrowserLeg:
         self._clock = clock
         self._dialect = BrowserDialect()
         self._media = CarrierMedia(clock.now)
-        self._listeners = Listeners()
-        self.listen = self._listeners.listen
+        self._events = LegEvents()
+        self.listen = self._events.listen
         self._heard_at = clock.now()
         clock.add(self)
 
@@ -106,7 +106,7 @@ class BrowserLeg:
         if self._bridge is not None:
             return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
         # The bridge exists before anybody is called: a second transfer meanwhile finds it and is refused.
-        self._bridge = Bridge(target, audio, self.send_digits, lambda: self._listeners.tell(PartiesJoined()))
+        self._bridge = Bridge(target, audio, self.send_digits, lambda: self._events.emit(PartiesJoined()))
         try:
             return await self._bridge.run(self._dial)
         finally:
@@ -141,13 +141,13 @@ class BrowserLeg:
         """Note that the socket has ended."""
         if not self.closed:
             self._close(EndReason.CALLER_HANGUP)
-            self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
 
     def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
         """Close a leg that cannot go on."""
         if not self.closed:
             self._close(reason)
-            self._listeners.tell(LegFailed(reason, detail))
+            self._events.emit(LegFailed(reason, detail))
 
     def tick(self, now: float, lateness: float) -> None:
         if now - self._heard_at >= SILENT_SECONDS:
@@ -165,7 +165,7 @@ class BrowserLeg:
             case DigitReceived(digit) if self._bridge is not None and self._bridge.joined:
                 self._bridge.forward_digit(digit)
             case DigitReceived(digit):
-                self._listeners.tell(DigitPressed(digit))
+                self._events.emit(DigitPressed(digit))
             case ReplyDue(message):
                 self._link.send(message)
             case StreamStopped():

@@ -13,9 +13,9 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
+    LegEvents,
     LegFailed,
     LegGone,
-    Listeners,
     Media,
     SwitchedMedia,
     TransferOutcome,
@@ -173,8 +173,8 @@ class SipLeg:
             self._answer, self._agreement = negotiation.answer(offer)
         info = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
         self.info: CallInfo = replace(info, trunk=call.trunk)
-        listeners = Listeners()
-        self.listen, self.tell = listeners.listen, listeners.tell
+        events = LegEvents()
+        self.listen, self.emit = events.listen, events.emit
         self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
         self._dial_target = dial_target
         self._transfer: SipTransfer | None = None
@@ -347,7 +347,7 @@ class SipLeg:
         self._digits_from = self._digits_from or way
         if self._digits_from != way or (self._transfer is not None and self._transfer.forward_digit(digit)):
             return
-        self.tell(DigitPressed(digit))
+        self.emit(DigitPressed(digit))
 
     def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
         if self.on_transfer_request is None:
@@ -358,7 +358,7 @@ class SipLeg:
     def _lose_media(self, detail: str) -> None:
         if self._state is not LegState.CLOSED:
             self._end(EndReason.MEDIA_TIMEOUT, NO_HEADERS)
-            self.tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
+            self.emit(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
 
     def _lose(self, event: CallEnded) -> None:
         """Note that the call is over, and report it unless we have ended it ourselves."""
@@ -371,9 +371,9 @@ class SipLeg:
         self._close(detail, event.status, limit)
         reason = _END_REASONS.get(event.cause)
         if reason is None:
-            self.tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
+            self.emit(LegFailed(EndReason.ERROR, f"SIP {detail}"))
         else:
-            self.tell(CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
+            self.emit(CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
 
     def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
         if self._state is LegState.CLOSED:

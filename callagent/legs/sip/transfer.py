@@ -35,7 +35,7 @@ class TransferableLeg(TargetLeg, Protocol):
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None: ...
 
-    def tell(self, event: LegEvent) -> None:
+    def emit(self, event: LegEvent) -> None:
         """Deliver an event to the call of this leg."""
 
 
@@ -147,7 +147,7 @@ class SipTransfer:
     async def _join(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
         if audio is None:
             return TransferOutcome(TransferStatus.FAILED, "the call has no audio that could be bridged")
-        self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.tell(PartiesJoined()))
+        self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.emit(PartiesJoined()))
         return await self._bridge.run(lambda dialled: self._dial_target(leg, dialled))
 
     async def _dial_target(self, leg: TransferableLeg, target: TransferTarget) -> TransferableLeg:

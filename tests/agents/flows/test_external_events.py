@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callagent.agents import Handoff
-from callagent.agents.flows import FlowSettings, Outside
+from callagent.agents.flows import ExternalExchange, FlowSettings
 from callagent.agents.flows.external_events import LIFETIME, MAX_ENTRIES, MAX_PER_CALL, TooManyEvents
 from tests.agents.flows.support import driven, function, functions, of, words, write_project
 
@@ -23,13 +23,13 @@ class Clock:
 
 def test_an_event_reaches_its_call_for_an_hour():
     clock, seen = Clock(), list[Any]()
-    outside = Outside(clock)
-    identifier = outside.expect("call-1", seen.append, send_to_llm=True)
-    other = outside.expect("call-2", seen.append, send_to_llm=False)
+    external = ExternalExchange(clock)
+    identifier = external.expect("call-1", seen.append, send_to_llm=True)
+    other = external.expect("call-2", seen.append, send_to_llm=False)
     assert len(identifier) >= 30
     assert identifier != other
     clock.now += LIFETIME - 1
-    assert outside.deliver(identifier, {"paid": True}, "application/json")
+    assert external.deliver(identifier, {"paid": True}, "application/json")
     assert seen == [
         {
             "ext_event_id": identifier,
@@ -39,36 +39,36 @@ def test_an_event_reaches_its_call_for_an_hour():
             "content_type": "application/json",
         }
     ]
-    assert not outside.deliver("guessed", {}, "")
+    assert not external.deliver("guessed", {}, "")
     clock.now += 2
-    assert not outside.deliver(identifier, {}, "")
-    outside.call_over("call-2")
-    assert not outside.deliver(other, {}, "")
+    assert not external.deliver(identifier, {}, "")
+    external.call_over("call-2")
+    assert not external.deliver(other, {}, "")
 
 
 def test_identifiers_are_bounded():
-    outside = Outside(Clock())
-    first = outside.expect("call-0", lambda event: None, send_to_llm=False)
+    external = ExternalExchange(Clock())
+    first = external.expect("call-0", lambda event: None, send_to_llm=False)
     for _ in range(MAX_PER_CALL):
-        outside.expect("call-1", lambda event: None, send_to_llm=False)
+        external.expect("call-1", lambda event: None, send_to_llm=False)
     with pytest.raises(TooManyEvents):
-        outside.expect("call-1", lambda event: None, send_to_llm=False)
+        external.expect("call-1", lambda event: None, send_to_llm=False)
     for number in range(MAX_ENTRIES + 10):
-        outside.store_handoff(f"call-{number}", f"s{number}", {})
-    assert len(outside._handoffs) <= MAX_ENTRIES
-    assert len(outside._shared) == len(outside._handoffs)
-    assert outside.deliver(first, None, "")
+        external.store_handoff(f"call-{number}", f"s{number}", {})
+    assert len(external._handoffs) <= MAX_ENTRIES
+    assert len(external._shared) == len(external._handoffs)
+    assert external.deliver(first, None, "")
 
 
 def test_the_data_of_a_handoff_is_found_by_either_identifier_for_an_hour():
     clock = Clock()
-    outside = Outside(clock)
-    outside.store_handoff("call-1", "abc", {"name": "Ada"})
+    external = ExternalExchange(clock)
+    external.store_handoff("call-1", "abc", {"name": "Ada"})
     entry = {"id": "call-1", "shared_id": "abc", "data": {"name": "Ada"}}
-    assert outside.handoff(call_id="call-1") == outside.handoff(shared_id="abc") == entry
-    assert outside.handoff(call_id="call-2") is outside.handoff(shared_id="") is None
+    assert external.handoff(call_id="call-1") == external.handoff(shared_id="abc") == entry
+    assert external.handoff(call_id="call-2") is external.handoff(shared_id="") is None
     clock.now += LIFETIME + 1
-    assert outside.handoff(shared_id="abc") is None
+    assert external.handoff(shared_id="abc") is None
 
 
 PAY = """
@@ -92,7 +92,7 @@ FILES = {
 
 
 async def test_a_function_waits_for_an_event_that_the_model_hears_of(tmp_path: Path):
-    outside = Outside()
+    external = ExternalExchange()
     script = [
         {"calls": [{"name": "pay", "arguments": {}}]},
         {"text": "Please pay."},
@@ -101,14 +101,14 @@ async def test_a_function_waits_for_an_event_that_the_model_hears_of(tmp_path: P
             "expect": {"system": r'event from outside arrived: \{"paid": 12'},
         },
     ]
-    settings = FlowSettings(outside=outside)
+    settings = FlowSettings(external=external)
     async with driven(write_project(tmp_path, FILES), *script, settings=settings) as agent:
         await agent.start()
         actions = await agent.says("I want to pay")
         assert functions(actions) == ["pay"]
         identifier = agent.agent.record().state["event"]
         for _ in range(MAX_PER_CALL + 5):
-            assert outside.deliver(identifier, {"paid": 12}, "application/json")
+            assert external.deliver(identifier, {"paid": 12}, "application/json")
         actions = await agent.says("done")
         assert (
             sum("event from outside" in str(message["content"]) for message in agent.model.messages()) == MAX_PER_CALL
@@ -118,10 +118,10 @@ async def test_a_function_waits_for_an_event_that_the_model_hears_of(tmp_path: P
         assert [(each.destination, each.method, each.number) for each in of(Handoff, actions)] == [
             ("desk", "refer", None)
         ]
-        found = outside.handoff(call_id="call-1")
+        found = external.handoff(call_id="call-1")
         assert found == {
             "id": "call-1",
             "shared_id": None,
             "data": {"paid": 12, "phone": "+4930555", "missing": None},
         }
-    assert not outside.deliver(identifier, {"paid": 12}, "application/json")
+    assert not external.deliver(identifier, {"paid": 12}, "application/json")

@@ -150,7 +150,7 @@ class Desk:
         self.left: EndReason | None = None
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
-        self.tell = on_event
+        self.emit = on_event
 
     async def answer(self) -> Media:
         return self  # type: ignore[return-value]
@@ -189,7 +189,7 @@ def test_a_page_is_bridged_to_the_target_and_the_agent_has_it_back_afterwards() 
         await asyncio.sleep(DROP_SECONDS + 0.1)
         assert desk.hear() is not None
         assert (agent_heard, desk.digits, len(page.of("media"))) == ([], "7", 2)
-        desk.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+        desk.emit(CallerHungUp(EndReason.CALLER_HANGUP))
         assert (await transfer).status is TransferStatus.SUCCEEDED
         assert desk.left is EndReason.HANDOFF
         leg.receive_message(said(b"\x00" * 160))

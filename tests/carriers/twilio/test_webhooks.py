@@ -718,7 +718,7 @@ async def test_streams_that_never_come_do_not_fill_the_memory(monkeypatch: pytes
 async def test_a_signed_text_message_that_says_stop_is_heeded() -> None:
     async with serve() as server:
         url, form = server.url + "/twilio/sms", {**FORM, "Body": "STOP"}
-        opted_out = server.outside.opt_outs
+        opted_out = server.external.opt_outs
         assert (await post(url, form, "forged"))[0] == 403
         assert FORM["From"] not in opted_out
         assert await post(url, form) == (200, "<Response/>")

@@ -11,7 +11,7 @@ from callagent.agents.actions import Action, MetricWritten
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.entity_values import EntityResult
 from callagent.agents.flows.engine.memory import MemoryStore
-from callagent.agents.flows.external_events import MAX_PER_CALL, Outside
+from callagent.agents.flows.external_events import MAX_PER_CALL, ExternalExchange
 from callagent.agents.flows.format import (
     FillerPhrases,
     PositionSettings,
@@ -80,8 +80,8 @@ class FlowSettings:
     """What the start function reads as `conv.integration_attributes`."""
     api_mocks: Mapping[str, object] = field(default_factory=dict)
     """Integration -> operation -> `[{"status", "body", "headers", "repeat"}]`: answers instead of real calls."""
-    outside: Outside = field(default_factory=Outside)
-    """Where outside programs reach calls; a server has one for all its projects."""
+    external: ExternalExchange = field(default_factory=ExternalExchange)
+    """Where other programs reach calls; a server has one for all its projects."""
     memory: MemoryStore | None = None
     """Where what a caller leaves is kept; None: nowhere."""
     senders: Mapping[str, MessageSender] = field(default_factory=dict)
@@ -362,7 +362,7 @@ class Conversation:
             metric_writer,
             outbox=Outbox(
                 settings.senders,
-                settings.outside.opt_outs,
+                settings.external.opt_outs,
                 settings.message_rules,
                 info.callee if info.direction == "outbound" else info.caller,
             ),
@@ -435,7 +435,7 @@ class Conversation:
 
     def expect_event(self, *, send_to_llm: bool) -> str:
         """Return an identifier with which another program can send an event to this call. Raises `TooManyEvents`."""
-        return self.settings.outside.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
+        return self.settings.external.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
 
     def _take_event(self, event: JsonObject) -> None:
         # The events cross to the worker with each function, so their number is bounded.

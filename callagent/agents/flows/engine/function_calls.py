@@ -485,7 +485,7 @@ class FunctionCalls:
         conversation.handoff = {"destination": destination, "reason": reason}
         shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
         if shared is not None:
-            conversation.settings.outside.store_handoff(conversation.info.call_id, *shared)
+            conversation.settings.external.store_handoff(conversation.info.call_id, *shared)
         await conversation.write_metric("HANDOFF_TO", destination)
         await conversation.write_metric("HANDOFF_REASON", reason)
         return Handoff(

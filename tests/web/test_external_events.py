@@ -10,14 +10,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from callagent.agents.flows import Outside
+from callagent.agents.flows import ExternalExchange
 from callagent.web import ServerHooks, make_app
 from tests.web.entry import HEADERS, access_of
 
 
 @asynccontextmanager
-async def served(outside: Outside) -> AsyncIterator[str]:
-    hooks = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "", outside=outside)
+async def served(external: ExternalExchange) -> AsyncIterator[str]:
+    hooks = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "", external=external)
     runner = web.AppRunner(make_app(hooks, access=access_of()))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -34,9 +34,9 @@ async def ask(method: str, url: str, **more: Any) -> tuple[int, str]:
 
 
 async def test_an_event_comes_in_through_a_tunnel_for_who_knows_its_identifier() -> None:
-    outside, seen = Outside(), list[Any]()
-    identifier = outside.expect("call-1", seen.append, send_to_llm=False)
-    async with served(outside) as url:
+    external, seen = ExternalExchange(), list[Any]()
+    identifier = external.expect("call-1", seen.append, send_to_llm=False)
+    async with served(external) as url:
         path, tunnel = f"{url}/external-events", {"X-Forwarded-For": "198.51.100.7"}
         assert (await ask("POST", f"{path}?id={identifier}", data="paid", headers=tunnel))[0] == 202
         assert (await ask("POST", path, json={"event_id": identifier, "paid": 5}, headers=tunnel))[0] == 202
@@ -49,9 +49,9 @@ async def test_an_event_comes_in_through_a_tunnel_for_who_knows_its_identifier()
 
 
 async def test_the_data_of_a_handoff_is_for_who_may_see_it() -> None:
-    outside = Outside()
-    outside.store_handoff("call-1", "abc", {"name": "Ada"})
-    async with served(outside) as url:
+    external = ExternalExchange()
+    external.store_handoff("call-1", "abc", {"name": "Ada"})
+    async with served(external) as url:
         for query in ("id=call-1", "shared_id=abc"):
             status, text = await ask("GET", f"{url}/api/handoffs?{query}", headers=HEADERS)
             assert (status, '"name": "Ada"' in text) == (200, True)
@@ -61,7 +61,7 @@ async def test_the_data_of_a_handoff_is_for_who_may_see_it() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_events_are_posted(method: str) -> None:
-    async with served(Outside()) as url:
+    async with served(ExternalExchange()) as url:
         assert (await ask(method, f"{url}/external-events?id=x"))[0] == 405
 
 
@@ -73,6 +73,6 @@ async def test_events_are_posted(method: str) -> None:
     ],
 )  # fmt: skip
 async def test_no_event_makes_the_server_fail(kind: str, data: bytes) -> None:
-    async with served(Outside()) as url:
+    async with served(ExternalExchange()) as url:
         headers = {"Content-Type": kind}
         assert (await ask("POST", f"{url}/external-events?id=x", data=data, headers=headers))[0] < 500
