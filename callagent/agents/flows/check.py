@@ -164,15 +164,18 @@ class _Checker:
         for condition in step.conditions:
             missing = [name for name in condition.required_entities if name not in self._project.entities]
             if missing:
-                self._findings.error(step.file, condition.line, f"Required entities not found: {missing}")
+                message = f"Required entities not found: {missing}. Define them in config/entities.yaml."
+                self._findings.error(step.file, condition.line, message)
             if condition.child_step and not flow.has_step(condition.child_step):
-                self._findings.error(step.file, condition.line, f"Step '{condition.child_step}' not found")
+                message = f"Step '{condition.child_step}' not found. Add it to flow '{flow.name}', or correct the name."
+                self._findings.error(step.file, condition.line, message)
 
     def _gotos(self, function: ProjectFunction) -> None:
         flow = self._project.flows.get(function.flow or "")
         for goto in function.gotos:
             if goto.kind == "flow" and goto.name not in self._project.flows:
-                message = f"conv.goto_flow('{goto.name}') references a flow that does not exist."
+                known = ", ".join(self._project.flows) or "none"
+                message = f"conv.goto_flow('{goto.name}') references a flow that does not exist. There is: {known}."
                 self._findings.error(function.file, goto.line, message)
             if goto.kind == "step" and flow is not None and not flow.has_step(goto.name):
                 message = f"flow.goto_step('{goto.name}') references a step that does not exist in flow '{flow.name}'."

@@ -66,12 +66,13 @@ class FlowProject:
 
     def twin(self, model: LanguageModel, settings: FlowSettings) -> FlowProject:
         """The same project and workers with another model and other settings. Only one of the two is closed."""
+        # A shallow copy: project, index and workers are the same objects.
         twin = copy.copy(self)
         twin._model, twin._settings = model, settings
         return twin
 
     async def prepare(self) -> None:
-        """What is slow and better done before the first call."""
+        """Index the topics and ask the MCP servers for their functions."""
         await self._index.prepare()
         if self.project.mcp:
             lease = await self._pool.lease(self._context())
@@ -116,6 +117,7 @@ class FlowProject:
             settings.memory, self.project.project_id or self.name, self.project.experimental.repeat_caller
         )
         remembered = await memory.open(info, settings.integration_attributes or {})
+        # After the memory: the worker is given it as a part of its context.
         lease = await self._pool.lease({**self._context(), **remembered})
         model = for_call(self._model)
         conversation = Conversation.begin(info, self.project, settings, write_metric)
@@ -129,13 +131,13 @@ class FlowProject:
         return agent
 
     def function_names(self) -> list[str]:
-        """Of every function, with its flow's folder where it has one."""
+        """Return the names of all functions, those of flows as `folder/name`."""
         folders = {flow.name: flow.folder for flow in self.project.flows.values()}
         functions = self.project.all_functions()
         return [f"{folders[each.flow]}/{each.name}" if each.flow else each.name for each in functions]
 
     def find_function(self, name: str, flow: str | None) -> ProjectFunction | None:
-        """`flow` is a display name or a folder; None: the functions of the project."""
+        """Find a function by its name; `flow` is a display name or a folder. None: a function of the project."""
         if flow is None:
             found = [each for each in self.project.all_functions() if each.name == name and each.flow is None]
             return found[0] if found else None
@@ -155,7 +157,7 @@ class FlowProject:
 
     @asynccontextmanager
     async def standing_by(self, info: CallInfo, flow: str | None = None) -> AsyncIterator[FunctionRunner]:
-        """A worker outside a call, on the start step of `flow`."""
+        """Lease a worker outside a call, on the start step of `flow`; None: outside of flows."""
         lease = await self._pool.lease(self._context())
         conversation = Conversation.begin(info, self.project, self._settings, _no_metric)
         if flow is not None:
@@ -167,7 +169,7 @@ class FlowProject:
             await runner.close()
 
     def pronounce(self, text: str, language: str | None) -> str:
-        """The text as the voice should read it; transcript and history keep it as it is."""
+        """Return the text as the voice should read it; transcript and history keep it as it is."""
         return pronounce(self.project.voice.pronunciations, text, language)
 
     async def close(self) -> None:
@@ -186,18 +188,18 @@ class FlowProject:
 
 
 async def _no_metric(name: str, value: JsonValue) -> None:
-    """Outside a call nothing is kept."""
+    """Drop a metric: outside a call there is no record to keep it."""
 
 
 def project_runtime(path: Path) -> ProjectRuntime:
-    """What a worker pool for the project in `path` loads."""
+    """Return what a worker pool for the project in `path` loads."""
     return ProjectRuntime(RUNTIME, path)
 
 
 def load_flow_project(
     path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings | None = None
 ) -> FlowProject:
-    """Raises `ProjectError` listing everything that is wrong with the project."""
+    """Load the project in `path`. Raises `ProjectError`, which lists everything that is wrong with it."""
     project, findings = load_project(path)
     errors = findings.report().errors
     if errors:
@@ -216,7 +218,11 @@ def load_flow_project(
 def flow_prompt_positions(
     project: Project, settings: FlowSettings, at: datetime | None, state: JsonObject
 ) -> Iterator[PromptPosition]:
-    """As a call sees them that takes place `at`; of its `state`, what has an entity's name was collected."""
+    """Yield the positions at which the model is asked, as in a call at the time `at`.
+
+    They are: outside flows, once for each topic, and on every step of every flow. What `state` has under an entity's
+    name counts as collected.
+    """
     info = CallInfo("", "inbound", None, None, "text", at or datetime.now(UTC))
     conversation = Conversation.begin(info, project, replace(settings, at=at or settings.at), _no_metric)
     conversation.state = dict(state)
@@ -243,11 +249,11 @@ def _place(conversation: Conversation, topics: list[Topic]) -> PromptPosition:
 
 
 def _queries(topic: Topic, place: PromptPosition, prompt: Prompt) -> Iterator[ExampleQuery]:
-    """The topic's example queries: they lead to the one function that the topic names, or to none."""
+    """Yield the topic's example queries, which lead to the one function that the topic names, or to none."""
     named = {reference.tool for reference in prompt.resolve(topic.actions).tools}
     functions = [tool["function"] for tool in place.tools if tool["function"]["name"] in named]
     if len(functions) > 1 or any(function["parameters"].get("required") for function in functions):
-        # Which one, and with what, no file tells.
+        # No file tells which of several functions an example is for, nor what its arguments are.
         return
     for said in topic.examples:
         yield ExampleQuery(said, tuple({"name": each["name"], "arguments": {}} for each in functions), topic.file)

@@ -26,7 +26,10 @@ async def post(
     form: Mapping[str, str] | None = None,
     document: JsonObject | None = None,
 ) -> MutableJsonObject:
-    """The JSON object of the answer. Raises `MessageFailed`; 429, 5xx and a lost connection are temporary."""
+    """Send a POST request and return the JSON object of its answer.
+
+    Raises `MessageFailed`; 429, 5xx and a lost connection are temporary.
+    """
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
     try:
@@ -141,7 +144,7 @@ class SmtpSender:
 
 
 def _email(message: OutgoingMessage, sender: str) -> EmailMessage:
-    """Raises ValueError for header values with line breaks."""
+    """Build the e-mail of a message. Raises `ValueError` for a subject or address with line breaks."""
     email = EmailMessage()
     email["From"], email["To"], email["Subject"] = sender, message.to, message.subject
     email["Message-ID"] = make_msgid()

@@ -270,7 +270,8 @@ def test_real_time_data_is_checked_against_its_schema(tmp_path: Path):
 
 def test_functions_of_a_flow_that_is_none(tmp_path: Path):
     errors, _ = report(tmp_path, {"flows/g/functions/go.py": function("go", "return 'x'", flow=True)})
-    assert errors == ["flows/g:1: Can't find flow_id for transition function. The flow has no flow_config.yaml."]
+    problem = "flows/g:1: Can't find flow_id for transition function. The flow has no flow_config.yaml."
+    assert errors == [f"{problem} Add the file, or remove the folder."]
 
 
 DATA: dict[str, Any] = {

@@ -105,20 +105,18 @@ class FlowAgent:
             self._conversation.history.correct(text)
 
     def filler_spoken(self, text: str) -> None:
-        """The call's record has it; the model never sees it."""
+        """Do nothing: the call's record has it, and the model never sees it."""
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         if self._ended:
             return True
         done = False
         self._conversation.end_headers = headers
-        try:
+        # The boundary of a call's end: whatever goes wrong here, the messages go out.
+        with log.contain("end_function_failed", call_id=self._conversation.info.call_id, reason=reason.value):
             done = self._ended = await self._end_function(attempt)
             if done:
                 await self._remember()
-        except Exception:
-            # The outermost handler of a call's end: whatever project code did, the messages go out.
-            log.exception("end_function_failed", call_id=self._conversation.info.call_id, reason=reason.value)
         await self._deliver()
         return done
 

@@ -39,15 +39,18 @@ class Guardrail:
 def load_languages(root: Reader) -> Languages:
     default = root.text("default_language")
     if not default:
-        root.error("Default language code is required.", "default_language")
+        root.error("Default language code is required. Add default_language, such as en-US.", "default_language")
     additional = root.texts("additional_languages")
     for code in (default, *additional):
         if code and not _LANGUAGE_TAG.fullmatch(code):
             root.error(f"Invalid language code: '{code}'. Must be a valid BCP 47 language tag.")
-    if len(set(additional)) != len(additional):
-        root.error("Additional languages hold a language twice.", "additional_languages")
+    if repeated := sorted({code for code in additional if additional.count(code) > 1}):
+        root.error(f"Additional languages hold a language twice: {repeated}. Name each once.", "additional_languages")
     if default and default in additional:
-        root.error("The default language is repeated in additional_languages.", "additional_languages")
+        root.error(
+            f"The default language {default} is repeated in additional_languages. Remove it there.",
+            "additional_languages",
+        )
     return Languages(default or "en-US", additional)
 
 
@@ -64,7 +67,10 @@ def load_guardrails(root: Reader) -> tuple[Guardrail, ...]:
     ]
     custom = root.maps("custom_guardrails")
     if len(custom) > 20:
-        root.error("There may be at most 20 custom guardrails.", "custom_guardrails")
+        root.error(
+            f"There may be at most 20 custom guardrails, and the file has {len(custom)}. Remove or join some.",
+            "custom_guardrails",
+        )
     for reader in custom:
         if reader.flag("enabled", True):
             found.append(Guardrail(reader.required_text("name"), reader.text("prompt"), reader.text("action")))
@@ -77,9 +83,11 @@ def legacy_identity(personality: Reader, role: Reader) -> str:
         name.lower() for name in personality.map("adjectives").names() if personality.map("adjectives").flag(name)
     ]
     if "other" in chosen and len(chosen) > 1:
-        personality.error("The adjective 'Other' excludes the others.", "adjectives")
+        personality.error("The adjective 'Other' excludes the others. Choose it alone, or not at all.", "adjectives")
     if role.text("custom") and role.text("value").lower() != "other":
-        role.error("Custom role can only be set if role is 'other'.", "custom")
+        role.error(
+            "Custom role can only be set if role is 'other'. Set 'value' to other, or remove 'custom'.", "custom"
+        )
     adjectives = [word for word in chosen if word != "other"]
     value = role.text("custom") if role.text("value").lower() == "other" else role.text("value")
     # `CustomerService` reads as "customer service" in the sentence.
@@ -120,7 +128,7 @@ class SafetyFilters:
 def load_safety_filters(root: Reader, *, of_channel: bool) -> SafetyFilters:
     """Read safety filters; the file of a channel must say whether it is enabled."""
     if of_channel and "enabled" not in root:
-        root.error("'enabled' is required.", "enabled")
+        root.error("'enabled' is required in the safety filters of a channel. Write true or false.", "enabled")
     categories = root.map("categories")
     if missing := [name for name in _SUBJECTS if name not in categories]:
         root.error(f"Safety filter categories are missing: {missing}. List all four.", "categories")

@@ -55,7 +55,7 @@ def load_entities(root: Reader) -> dict[str, Entity]:
             reader.error(f"Unknown entity_type '{kind}'. Use one of: {known}.", "entity_type")
             kind = "free_text"
         if name in entities:
-            reader.error(f"Entity '{name}' is defined twice.", "name")
+            reader.error(f"Entity '{name}' is defined twice. Rename or remove one of the two.", "name")
         entities[name] = Entity(name, reader.text("description"), kind, _config(reader, kind))
     return entities
 
@@ -124,7 +124,8 @@ def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
         )
     defaults = [target.name for target in targets.values() if target.is_default]
     if readers and len(defaults) != 1:
-        root.error(f"Multiple or zero default handoffs detected: {defaults}", "handoffs")
+        remedy = "Mark exactly one with is_default: true."
+        root.error(f"Multiple or zero default handoffs detected: {defaults}. {remedy}", "handoffs")
     return targets
 
 
@@ -165,7 +166,8 @@ def load_variants(root: Reader) -> Variants:
     names = [reader.required_text("name") for reader in readers]
     defaults = [n for n, reader in zip(names, readers, strict=True) if reader.flag("is_default")]
     if readers and len(defaults) != 1:
-        root.error(f"Exactly one variant should be the default, found: {defaults}", "variants")
+        remedy = "Mark one of them with is_default: true."
+        root.error(f"Exactly one variant should be the default, found: {defaults}. {remedy}", "variants")
     table: dict[str, dict[str, object]] = {name: {} for name in names}
     for reader in root.maps("attributes"):
         _read_attribute(reader, table)
@@ -176,7 +178,8 @@ def load_variants(root: Reader) -> Variants:
 def _read_attribute(reader: Reader, table: dict[str, dict[str, object]]) -> None:
     name = reader.required_text("name")
     if name and (not name.isidentifier() or keyword.iskeyword(name)):
-        reader.error(f"Variant attribute name '{name}' is not a valid Python identifier.", "name")
+        remedy = "Use letters, digits and _ only: functions read it as conv.variant.<name>."
+        reader.error(f"Variant attribute name '{name}' is not a valid Python identifier. {remedy}", "name")
     kind = reader.text("kind", "string") or "string"
     if kind not in ("string", "number", "boolean", "enum", "object"):
         reader.error(f"Unknown kind '{kind}'. Use string, number, boolean, enum or object.", "kind")
@@ -187,7 +190,8 @@ def _read_attribute(reader: Reader, table: dict[str, dict[str, object]]) -> None
     missing = [variant for variant in table if variant not in set(values.names())]
     if missing:
         # Reported, not refused: the attribute is simply unset for those variants.
-        reader.warning(f"Missing variants for variant attribute: {name}: {missing}", "values")
+        remedy = "It is unset for them; give each a value."
+        reader.warning(f"Missing variants for variant attribute: {name}: {missing}. {remedy}", "values")
     for variant in values.names():
         if variant in table:
             value = _typed(kind, values.raw(variant))
@@ -234,9 +238,11 @@ def load_translations(root: Reader, languages: Sequence[str]) -> dict[str, dict[
         missing = [language for language in languages if language not in table[name]]
         extra = [language for language in table[name] if language not in languages]
         if missing:
-            reader.error(f"Translation '{name}' lacks the languages {missing}.", "translations")
+            reader.error(f"Translation '{name}' lacks the languages {missing}. Add a text for each.", "translations")
         if extra:
-            reader.error(f"Translation '{name}' has languages that languages.yaml does not: {extra}.", "translations")
+            remedy = "Add them there, or remove the texts."
+            message = f"Translation '{name}' has languages that languages.yaml does not: {extra}. {remedy}"
+            reader.error(message, "translations")
     return table
 
 
@@ -371,10 +377,12 @@ def check_mcp(root: Reader) -> None:
     for server in root.maps("mcp_servers"):
         name = server.required_text("provider_id")
         if name in seen:
-            server.error(f"provider_id '{name}' is used twice.", "provider_id")
+            server.error(
+                f"provider_id '{name}' is used twice. Give each server an identifier of its own.", "provider_id"
+            )
         seen.add(name)
         if not server.text("url").startswith(("http://", "https://")):
-            server.error("'url' should be an http(s) address.", "url")
+            server.error(f"'url' should be an http(s) address, not '{server.text('url')}'.", "url")
         # Of two, the first would be used and the other one ignored in silence.
         kinds = [kind for kind in ("header", "query_param", "oauth") if kind in server.map("auth")]
         if "auth" in server and len(kinds) != 1:

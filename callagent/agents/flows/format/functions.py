@@ -158,7 +158,7 @@ def _description(source: _Source, decorators: Sequence[ast.expr], kind: str) -> 
         return ""
     text = str(_arguments(source, found[0], ("description",)).get("description", "")).strip()
     if not text:
-        source.error("Function description cannot be empty.", found[0])
+        source.error("Function description cannot be empty. Tell the model what the function is for.", found[0])
     return text
 
 
@@ -179,7 +179,7 @@ def _parameters(source: _Source, decorators: Sequence[ast.expr], kind: str) -> t
     extra = [a for a in arguments.args[own:] if a.arg != "flow"]
     if extra and kind in ("step", "start", "end"):
         label = "Function steps" if kind == "step" else "Start and end functions"
-        source.error(f"{label} cannot have parameters.")
+        source.error(f"{label} cannot have parameters. The model does not call them: read conv.state instead.")
         return ()
     described = _parameter_descriptions(source, decorators, {a.arg for a in extra})
     return tuple(Parameter(a.arg, _parameter_type(source, a), described.get(a.arg, "")) for a in extra)
@@ -225,18 +225,18 @@ def _latency(source: _Source, decorators: Sequence[ast.expr]) -> tuple[LatencyCo
     for item in delayed if isinstance(delayed, list | tuple) else ():
         message, duration = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
         if not isinstance(message, str) or not message.strip():
-            source.error("Delay response message cannot be empty.", node)
+            source.error("Delay response message cannot be empty. Write the words that are said.", node)
             continue
         responses.append(DelayResponse(message, float(duration) if isinstance(duration, int | float) else 0.0))
     if not responses:
-        source.error("delay_responses cannot be empty.", node)
+        source.error("delay_responses cannot be empty. Give at least one (text, seconds).", node)
         return None, False
     return LatencyControl(delay, silence, tuple(responses)), bool(given.get("randomize", False))
 
 
 def _seconds(source: _Source, node: ast.expr, name: str, value: object) -> float:
     if not isinstance(value, int | float) or not 0 <= value <= 10:
-        source.error(f"{name} must be between 0 and 10, got {value}", node)
+        source.error(f"{name} must be between 0 and 10, got {value}. It is a number of seconds.", node)
         return 0.0
     return float(value)
 

@@ -137,7 +137,7 @@ def load_project(path: Path) -> tuple[Project, Findings]:
     """Read the project in `path`. It may only be used when there are no errors."""
     findings = Findings()
     if not path.is_dir():
-        findings.error(".", 1, f"There is no folder {path}.")
+        findings.error(".", 1, f"There is no folder {path}. Give the path of a project.")
     elif not is_flow_project(path):
         findings.error(".", 1, f"Not a flow project: it has none of {', '.join(_PARTS)}.")
     return _Loader(path, findings).project(), findings
@@ -279,7 +279,8 @@ class _Loader:
             if topic is None:
                 continue
             if topic.name in found:
-                self._findings.error(file, 1, f"Topic '{topic.name}' is already defined in {found[topic.name].file}.")
+                message = f"Topic '{topic.name}' is already defined in {found[topic.name].file}. Rename one of the two."
+                self._findings.error(file, 1, message)
             found[topic.name] = topic
         return tuple(found.values())
 
@@ -303,7 +304,8 @@ class _Loader:
                 and not folder.name.startswith((".", "_"))
                 and not (folder / "flow_config.yaml").exists()
             ):
-                message = "Can't find flow_id for transition function. The flow has no flow_config.yaml."
+                problem = "Can't find flow_id for transition function. The flow has no flow_config.yaml."
+                message = f"{problem} Add the file, or remove the folder."
                 self._findings.error(f"flows/{folder.name}", 1, message)
 
     def _flow(self, file: str) -> Flow:
@@ -313,9 +315,10 @@ class _Loader:
         # Imports and references go by the folder, moves between flows by the display name: the two must belong
         # together.
         if name and clean_name(name) != folder:
-            reader.error(f"Flow folder name does not match flow name in config. {folder} != {clean_name(name)}", "name")
+            message = f"Flow folder name does not match flow name in config. {folder} != {clean_name(name)}"
+            reader.error(f"{message}. Rename the folder or the flow.", "name")
         if not reader.text("description"):
-            reader.error("Flow description cannot be empty.", "description")
+            reader.error("Flow description cannot be empty. Say what the flow is for.", "description")
         flow = Flow(
             # A flow without a name is an error already; the folder keeps the other findings readable.
             name=name or folder,
@@ -327,9 +330,10 @@ class _Loader:
             functions=self._functions(f"flows/{folder}/functions", "flow", name or folder),
         )
         if not flow.start_step:
-            reader.error("Start step cannot be empty.", "start_step")
+            reader.error("Start step cannot be empty. Name the step that the flow begins with.", "start_step")
         elif not flow.has_step(flow.start_step):
-            reader.error(f"Start step '{flow.start_step}' not found.", "start_step")
+            known = ", ".join((*flow.steps, *flow.function_steps)) or "none"
+            reader.error(f"Start step '{flow.start_step}' not found. The flow has: {known}.", "start_step")
         return flow
 
     def _steps(self, folder: str) -> dict[str, Step]:
@@ -340,7 +344,8 @@ class _Loader:
             if step.name and clean_name(step.name) != Path(file).stem:
                 reader.warning(f"The file of step '{step.name}' should be called {clean_name(step.name)}.yaml.", "name")
             if step.name in steps:
-                reader.error(f"Step '{step.name}' is already defined in {steps[step.name].file}.", "name")
+                message = f"Step '{step.name}' is already defined in {steps[step.name].file}. Rename one of the two."
+                reader.error(message, "name")
             steps[step.name] = step
         return steps
 

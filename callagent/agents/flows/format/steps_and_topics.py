@@ -99,7 +99,10 @@ def _idle(root: Reader) -> Iterator[str]:
 
 
 def seconds(value: float | None, milliseconds_over: float = 20.0) -> float | None:
-    """Projects write seconds in one place and milliseconds in another: a large number is milliseconds."""
+    """Return a duration in seconds; None: not set.
+
+    Projects write seconds in one place and milliseconds in another: a large number is read as milliseconds.
+    """
     if not value or value < 0:
         return None
     return value / 1000 if value > milliseconds_over else value
@@ -163,13 +166,14 @@ class Topic:
 
 
 def load_topic(root: Reader, variant: str | None = None) -> Topic | None:
-    """None: the topic is disabled."""
+    """Read a topic; None: it is disabled. `variant` is that of a child topic."""
     file = root.document.file
     examples = root.texts("example_queries")
     if len(examples) > MAX_EXAMPLES:
-        root.error(f"Example queries must be less than {MAX_EXAMPLES}", "example_queries")
+        remedy = f"The topic has {len(examples)}: keep those that differ most."
+        root.error(f"Example queries must be less than {MAX_EXAMPLES}. {remedy}", "example_queries")
     if variant is not None and "tags" in root:
-        root.error("Child topics cannot have tags.", "tags")
+        root.error("Child topics cannot have tags. Remove 'tags'.", "tags")
     topic = Topic(
         # A topic without a name is called by its path below `topics/`.
         name=root.text("name") or str(PurePosixPath(*PurePosixPath(file).parts[1:]).with_suffix("")),

@@ -63,7 +63,7 @@ class TestCase:
 
 
 def load_test_cases(project: Project) -> tuple[TestCase, ...]:
-    """The project's test suite, by file. Raises `ProjectError` listing everything that is wrong with it."""
+    """Read the project's test suite, ordered by file. Raises `ProjectError`, which lists all that is wrong."""
     findings = Findings()
     cases = read_test_cases(project.path, project, findings)
     if errors := findings.report().errors:
@@ -88,7 +88,8 @@ def _test_case(root: Reader, stem: str, project: Project) -> TestCase:
     if language and language not in project.languages.all:
         root.error(f"Language '{language}' is not configured. Add it to agent_settings/languages.yaml.", "language")
     if variant and variant not in project.variants.attributes:
-        root.error(f"There is no variant '{variant}'.", "variant")
+        known = ", ".join(project.variants.attributes) or "none"
+        root.error(f"There is no variant '{variant}'. The project has: {known}.", "variant")
     if channel not in CHANNELS:
         root.error(f"'channel' should be one of {', '.join(CHANNELS)}, not '{channel}'.", "channel")
     if "caller_number" in root and not isinstance(root.raw("caller_number"), str):
@@ -175,7 +176,8 @@ def _expected_call(reader: Reader) -> ExpectedCall:
         try:
             arguments[name] = _typed(argument.raw("expected_value"), kind)
         except (TypeError, ValueError):
-            argument.error(f"'expected_value' of '{name}' is no {kind}.", "expected_value")
+            message = f"'expected_value' of '{name}' is no {kind}. Change the value or its 'value_type'."
+            argument.error(message, "expected_value")
     return ExpectedCall(reader.required_text("name"), arguments, reader.flag("is_asserted", True))
 
 
@@ -194,7 +196,7 @@ def _typed(value: object, kind: str) -> object:
 
 
 def _equal(given: object, expected: object) -> bool:
-    """Models write numbers as text and text as numbers; True is never 1."""
+    """Return whether a model wrote the expected value: numbers and texts of the same form are the same."""
     # In Python True == 1, but a model that writes 1 for a Boolean value has not written what was expected.
     if isinstance(expected, bool) or isinstance(given, bool):
         return given is expected or str(given).lower() == str(expected).lower()

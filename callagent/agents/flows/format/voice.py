@@ -133,7 +133,7 @@ def load_greeting(root: Reader) -> Greeting:
     if "greeting" in root:
         greeting.required_text("language_code")
         if "welcome_message" not in greeting:
-            greeting.error("'greeting.welcome_message' is required.", "welcome_message")
+            greeting.error("'greeting.welcome_message' is required; it may be empty.", "welcome_message")
     return Greeting(
         message=greeting.text("welcome_message"),
         language=greeting.text("language_code"),
@@ -158,7 +158,7 @@ def load_asr_settings(root: Reader) -> AsrSettings:
 
 
 def load_keyphrases(root: Reader) -> tuple[str, ...]:
-    """Strongest first."""
+    """Read the phrases that the recogniser should expect, the strongest first."""
     # Recognisers take a bounded number of phrases: the most important ones come first.
     rank = {"maximum": 0, "boosted": 1, "default": 2}
     found: dict[str, tuple[int, str]] = {}
@@ -167,7 +167,7 @@ def load_keyphrases(root: Reader) -> tuple[str, ...]:
         if level not in rank:
             reader.error(f"Unknown level '{level}'. Use default, boosted or maximum.", "level")
         if phrase.lower() in found:
-            reader.warning(f"Keyphrase '{phrase}' is listed twice.", "keyphrase")
+            reader.warning(f"Keyphrase '{phrase}' is listed twice. The last one counts; remove the other.", "keyphrase")
         found[phrase.lower()] = (rank.get(level, 2), phrase)
     return tuple(phrase for _, phrase in sorted(found.values(), key=lambda each: each[0]) if phrase)
 

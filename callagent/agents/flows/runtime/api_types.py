@@ -233,7 +233,7 @@ class AgentResponse:
 
 
 def history_of(entries: Iterable[Mapping[str, object]]) -> list[UserInput | AgentResponse]:
-    """From `{"role", "text"}`; the model's word for the agent is accepted too."""
+    """Build `conv.history` from entries `{"role", "text"}`: every role but `user` is the agent."""
     return [
         UserInput(str(entry.get("text") or "")) if entry.get("role") == "user" else AgentResponse(str(entry["text"]))
         for entry in entries
@@ -458,7 +458,7 @@ class VoiceWeighting:
 
 
 def weights(choices: list[VoiceWeighting]) -> list[float]:
-    """Every choice's share; the unweighted ones share what the others leave of 1."""
+    """Return the probability of each choice; those without a weight share what the others leave of 1."""
     given = sum(choice.weight or 0.0 for choice in choices)
     open_choices = sum(choice.weight is None for choice in choices)
     if not choices or given > 1.001 or (not open_choices and given < 0.999):

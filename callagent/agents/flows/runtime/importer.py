@@ -46,7 +46,7 @@ class FlowModules(ModuleSpace):
         return self._pinned if name == "datetime" else None
 
     def _resolve(self, name: str, package: str) -> str | None:
-        """The full name under which a project's name is imported; None when it is not the project's."""
+        """Return the full name under which a project's module is imported; None when the name is not the project's."""
         head, *rest = name.split(".")
         # Before all else: the format gives these names, whatever files the project has.
         if head in _PROVIDED:
@@ -63,7 +63,7 @@ class FlowModules(ModuleSpace):
         return None
 
     def _flow_of_id(self, parts: list[str]) -> str:
-        """`functions.flow_2d90b044.x` is the module `x` of the only flow that has one."""
+        """Replace a flow's identifier: `functions.flow_2d90b044.x` is the module `x` of the only flow that has one."""
         if parts[0] == "functions" and len(parts) > 2 and _FLOW_ID.fullmatch(parts[1]):
             # The folders do not go by the flows' identifiers: the module's name must tell which flow is meant.
             found = list(self._root.glob(f"flows/*/functions/{parts[2]}.py"))
@@ -163,7 +163,7 @@ class Catalog:
         return self._attribute("global", None, name)
 
     def flow_function(self, flow: str | None) -> Callable[[str], Callable[..., object]]:
-        """Return what finds the function behind `flow.functions.<name>`."""
+        """Return a callable that finds the function behind `flow.functions.<name>`."""
         return lambda name: self._attribute("flow", flow, name)
 
     def _attribute(self, kind: str, flow: str | None, name: str) -> Callable[..., object]:

@@ -126,7 +126,7 @@ def exception(message: object = "", is_pii: bool = False, **fields: object) -> N
 
 
 def tmp_bind(**fields: object) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Adds fields to what is logged inside the decorated function."""
+    """Return a decorator that adds fields to all that is logged inside the decorated function."""
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)

@@ -152,7 +152,7 @@ def test_an_unknown_ambience_is_a_warning(tmp_path: Path):
 
 def test_a_topic_name_is_used_once(tmp_path: Path):
     found = errors(tmp_path, {"topics/a.yaml": "name: a\n", "topics/b.yaml": "name: a\n"})
-    assert found == ["topics/b.yaml:1: Topic 'a' is already defined in topics/a.yaml."]
+    assert found == ["topics/b.yaml:1: Topic 'a' is already defined in topics/a.yaml. Rename one of the two."]
 
 
 def test_unknown_keys_and_files_are_left_alone(tmp_path: Path):
