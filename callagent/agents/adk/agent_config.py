@@ -19,7 +19,7 @@ from callagent.agents.adk.config_keys import (
     reference_problem,
     suggest,
 )
-from callagent.agents.kernel import Document, DocumentPath, Findings, type_name, yaml_problem
+from callagent.agents.kernel import Document, DocumentPath, Findings, InvalidYaml, compose_yaml, type_name
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
@@ -360,54 +360,33 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-MAX_YAML_DEPTH = 50
-"""Nesting levels of a file; an alias may point at a node that contains it."""
-
-
 def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     """Parse YAML 1.1 and note the line of every key; None, with an error, when it is not valid.
 
     Texts keep every space: they are a model's instructions.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    yaml = YAML(typ="safe", pure=True)
-    # The ADK reads with PyYAML, which is YAML 1.1: `on`, `off`, `yes` and `no` are Boolean values there.
-    yaml.version = "1.1"
     try:
-        node = yaml.compose(text)
-        _keep_letters(node, 0)
-        data = None if node is None else yaml.constructor.construct_document(node)
-    except (YAMLError, ValueError) as error:
-        findings.error(file, *yaml_problem(error))
+        # The ADK reads with PyYAML, which is YAML 1.1: `on`, `off`, `yes` and `no` are Boolean values there.
+        data, lines = compose_yaml(text, "1.1", _keep_letters)
+    except InvalidYaml as error:
+        findings.error(file, error.line, str(error))
         return None
-    lines: dict[DocumentPath, int] = {(): 1}
-    if node is not None:
-        _note_lines(node, (), lines)
     return Document(file, data, lines, findings)
 
 
-def _keep_letters(node: Node | None, depth: int) -> None:
+def _keep_letters(root: Node) -> None:
     """Read a bare `y` or `n` as text, as the ADK's own reader does; YAML 1.1 has them as true and false."""
-    if node is None or depth > MAX_YAML_DEPTH:
-        return
-    if isinstance(node.value, list):
-        for item in node.value:
-            for each in item if isinstance(item, tuple) else (item,):
-                _keep_letters(each, depth + 1)
-    elif node.value in ("y", "Y", "n", "N") and getattr(node, "style", None) is None:
-        from ruamel.yaml.tag import Tag
+    from ruamel.yaml.tag import Tag
 
-        # Before the values are constructed: the constructor goes by the tag.
-        node.ctag = Tag(suffix="tag:yaml.org,2002:str")
-
-
-def _note_lines(node: Node, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
-    if not isinstance(node.value, list) or len(path) > MAX_YAML_DEPTH:
-        return
-    for index, item in enumerate(node.value):
-        key, value = item if isinstance(item, tuple) else (None, item)
-        place: DocumentPath = (*path, index if key is None else str(key.value))
-        lines[place] = (value if key is None else key).start_mark.line + 1
-        _note_lines(value, place, lines)
+    # Each node once: an alias is the same node as its anchor, and may even stand inside of it.
+    waiting, seen = [root], {id(root)}
+    while waiting:
+        node = waiting.pop()
+        if node.value in ("y", "Y", "n", "N") and getattr(node, "style", None) is None:
+            # Before the values are constructed: the constructor goes by the tag.
+            node.ctag = Tag(suffix="tag:yaml.org,2002:str")
+        items = node.value if isinstance(node.value, list) else ()
+        for each in (each for item in items for each in (item if isinstance(item, tuple) else (item,))):
+            if id(each) not in seen:
+                seen.add(id(each))
+                waiting.append(each)

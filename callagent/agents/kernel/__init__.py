@@ -18,14 +18,15 @@ if TYPE_CHECKING:
         DocumentPath,
         Finding,
         Findings,
+        InvalidYaml,
         Reader,
         clean_name,
+        compose_yaml,
         parse_yaml,
         read_text,
         read_yaml,
         tool_name,
         type_name,
-        yaml_problem,
     )
     from callagent.agents.kernel.patterns import Pattern, expand, repeats_a_repeat
     from callagent.agents.kernel.project_python import (
@@ -48,6 +49,7 @@ _MODULES = {
     "DocumentPath": "documents",
     "Finding": "documents",
     "Findings": "documents",
+    "InvalidYaml": "documents",
     "ModuleSpace": "project_python",
     "Pattern": "patterns",
     "Reader": "documents",
@@ -57,6 +59,7 @@ _MODULES = {
     "TooLarge": "project_python",
     "Vault": "secure_digits",
     "clean_name": "documents",
+    "compose_yaml": "documents",
     "contain": "project_python",
     "error_message": "project_python",
     "error_report": "project_python",
@@ -71,7 +74,6 @@ _MODULES = {
     "repeats_a_repeat": "patterns",
     "tool_name": "documents",
     "type_name": "documents",
-    "yaml_problem": "documents",
 }
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "DocumentPath",
     "Finding",
     "Findings",
+    "InvalidYaml",
     "ModuleSpace",
     "Pattern",
     "Reader",
@@ -89,6 +92,7 @@ __all__ = [
     "TooLarge",
     "Vault",
     "clean_name",
+    "compose_yaml",
     "contain",
     "error_message",
     "error_report",
@@ -103,7 +107,6 @@ __all__ = [
     "repeats_a_repeat",
     "tool_name",
     "type_name",
-    "yaml_problem",
 ]
 
 __getattr__ = lazy_exports(__name__, _MODULES)

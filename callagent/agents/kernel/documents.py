@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,8 +18,8 @@ DocumentPath = tuple[str | int, ...]
 TEXT = "\0text"
 """The last element of the path under which `Document.lines` has the first line of a text. It cannot be a YAML key."""
 Kind = TypeVar("Kind")
-_MAX_DEPTH = 20
-"""Levels of a document whose lines are noted: an alias may point at a map that contains it."""
+_MAX_LINES = 200_000
+"""Keys and texts of a document whose lines are noted."""
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 _TYPE_NAMES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict", type(None): "None"}
 
@@ -280,47 +280,77 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
 
     White space around texts is removed.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    yaml = YAML(typ="safe", pure=True)
     try:
-        # Two steps instead of `load()`: the nodes have the lines, which the constructed values no longer know.
-        node = yaml.compose(text)
-        data = None if node is None else yaml.constructor.construct_document(node)
-    except (YAMLError, ValueError) as error:
-        findings.unreadable(file, *yaml_problem(error))
+        data, lines = compose_yaml(text)
+    except InvalidYaml as error:
+        findings.unreadable(file, error.line, str(error))
         return None
-    lines: dict[DocumentPath, int] = {(): 1}
-    if node is not None:
-        _note_lines(node, (), lines)
     return Document(file, _stripped(data), lines, findings)
 
 
-def yaml_problem(error: Exception) -> tuple[int, str]:
-    """Return the line of a YAML error, and what is wrong there."""
-    from ruamel.yaml.error import MarkedYAMLError
+class InvalidYaml(ValueError):
+    """A text is not valid YAML."""
 
-    if not isinstance(error, MarkedYAMLError):
-        return 1, f"Not valid YAML: {error}."
-    mark = error.problem_mark or error.context_mark
-    problem = (error.problem or str(error)).splitlines()[0]
-    return (mark.line + 1 if mark else 1), f"Not valid YAML: {problem}."
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(f"Not valid YAML: {problem}.")
+        self.line = line
 
 
-def _note_lines(node: Node, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
+def compose_yaml(
+    text: str, version: str | None = None, prepare: Callable[[Node], None] | None = None
+) -> tuple[object, dict[DocumentPath, int]]:
+    """Return the value of a YAML text as the safe loader makes it, and the line of every key. Raises `InvalidYaml`.
+
+    Args:
+        text: the text of one document.
+        version: the version of YAML; None: 1.2.
+        prepare: is given the top node and may change the nodes before values are made of them.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    if version is not None:
+        yaml.version = version
+    lines: dict[DocumentPath, int] = {(): 1}
+    try:
+        # Two steps instead of `load()`: the nodes have the lines, which the constructed values no longer know.
+        node = yaml.compose(text)
+        if node is None:
+            return None, lines
+        if prepare is not None:
+            prepare(node)
+        _note_lines(node, (), (), lines)
+        return yaml.constructor.construct_document(node), lines
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = (error.problem or str(error)).splitlines()[0]
+        raise InvalidYaml(mark.line + 1 if mark else 1, problem) from None
+    except InvalidYaml:
+        raise
+    except (YAMLError, ValueError) as error:
+        raise InvalidYaml(1, str(error)) from None
+    except RecursionError:
+        raise InvalidYaml(1, "it is nested too deep") from None
+
+
+def _note_lines(node: Node, path: DocumentPath, around: tuple[Node, ...], lines: dict[DocumentPath, int]) -> None:
     if not isinstance(node.value, list):
         # The text of a block (`|` or `>`) begins on the line below its marker.
         is_block = getattr(node, "style", None) in ("|", ">")
         lines[(*path, TEXT)] = node.start_mark.line + (2 if is_block else 1)
         return
-    if len(path) > _MAX_DEPTH:
+    # The nodes are compared by identity. A value that contains itself has no end, for us and for all who walk over it.
+    if any(node is each for each in around):
+        raise InvalidYaml(node.start_mark.line + 1, "an alias refers to the map or list that it stands in")
+    # Aliases of aliases can make more keys than any text could have: past this number no lines are noted.
+    if len(lines) > _MAX_LINES:
         return
     for index, item in enumerate(node.value):
         key, value = item if isinstance(item, tuple) else (None, item)
         place: DocumentPath = (*path, index if key is None else str(key.value))
         lines[place] = (value if key is None else key).start_mark.line + 1
-        _note_lines(value, place, lines)
+        _note_lines(value, place, (*around, node), lines)
 
 
 def _stripped(value: object) -> object:
