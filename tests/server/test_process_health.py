@@ -1,4 +1,5 @@
-"""Threads that stand still are noticed, counted and logged with their stacks; a dead sending clock ends the process."""
+"""Threads that stand still are noticed, counted and logged with their stacks; a dead sending clock ends the process;
+Python's garbage collector runs seldom."""
 
 from __future__ import annotations
 
@@ -27,6 +28,33 @@ pump = Pump()
 pump.start()
 pump.add(Sender())
 time.sleep(60)
+"""
+COLLECTING = """
+import gc, sys, weakref
+from callagent.server import process_health
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+
+def make(count):
+    for _ in range(count):
+        Cycle()
+
+full = []
+gc.callbacks.append(lambda phase, info: full.append(info) if info["generation"] == 2 and phase == "stop" else None)
+old = Cycle()
+process_health.calm_collector()
+full.clear()
+make(200_000)
+print(len(full))
+
+process_health.QUIET_SECONDS = float(sys.argv[1])
+collections = process_health.QuietCollections()
+frozen = weakref.ref(old)
+del old
+collections.collect_if_due()
+print(len(full), frozen() is None, gc.get_freeze_count() > 0)
 """
 
 
@@ -98,3 +126,10 @@ def test_a_sending_clock_that_dies_ends_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=50)
     assert done.returncode == EXIT_STATUS
     assert "sending_clock_died" in done.stderr
+
+
+@pytest.mark.parametrize(("quiet", "after"), [("0", "1 True True"), ("3600", "0 False True")])
+def test_full_collections_wait_for_a_moment_without_calls(quiet: str, after: str) -> None:
+    command = [sys.executable, "-c", COLLECTING, quiet]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["0", after]
