@@ -11,7 +11,7 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.carriers.media import FrameClock
-    from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket, MessageRate, contained
+    from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket, MessageRate
     from callagent.carriers.table import CARRIERS, open_carriers
 
 _MODULES = {
@@ -20,10 +20,9 @@ _MODULES = {
     "FrameClock": "media",
     "MediaSocket": "stream",
     "MessageRate": "stream",
-    "contained": "stream",
     "open_carriers": "table",
 }
 
-__all__ = ["CARRIERS", "CLOSE_SECONDS", "FrameClock", "MediaSocket", "MessageRate", "contained", "open_carriers"]
+__all__ = ["CARRIERS", "CLOSE_SECONDS", "FrameClock", "MediaSocket", "MessageRate", "open_carriers"]
 
 __getattr__ = lazy_exports(__name__, _MODULES)

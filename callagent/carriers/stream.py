@@ -60,20 +60,6 @@ class MessageRate:
         return self._left >= 0
 
 
-@contextmanager
-def contained(event: str, on_error: Callable[[Exception], None]) -> Iterator[None]:
-    """Contain whatever the serving of one call's socket raises, so that other calls go on.
-
-    This is the outermost edge of a call's socket: an unforeseen error is logged as `event` with its stack, and
-    `on_error` ends the call.
-    """
-    try:
-        yield
-    except Exception as error:
-        log.exception(event)
-        on_error(error)
-
-
 class MediaSocket:
     """Implements `CarrierLink` over aiohttp's WebSocket. A task runs `write()` while another one reads `messages()`.
 
@@ -228,14 +214,13 @@ class MediaStreams:
 
     async def _serve(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
         """Read the stream to its end, and tell its leg, if it got one, of the end."""
-
-        def fail(error: Exception) -> None:
-            socket.close(SERVER_ERROR)
-            stream.fail("the audio of the call raised an error")
-
         try:
-            with contained("media_stream_failed", fail):
+            # The outermost edge of one call's audio: the other calls go on.
+            with log.contain("media_stream_failed") as boundary:
                 await self._feed(stream, socket, stranger)
+            if boundary.error is not None:
+                socket.close(SERVER_ERROR)
+                stream.fail("the audio of the call raised an error")
         finally:
             # Nothing happens on a socket and a leg that were closed above: the first code and reason count.
             stream.cut()

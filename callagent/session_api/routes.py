@@ -16,7 +16,7 @@ from aiohttp import WSMessage, web
 from callagent.agents import AgentProject
 from callagent.agents.cx import InputRefused, Speak, whole_turns
 from callagent.call_info import EndReason
-from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate, contained
+from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, MutableJsonObject, list_at, objects_at, parse_json
 from callagent.log import get_logger
@@ -263,8 +263,11 @@ class _TextSocket:
 async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
     """Give the call every input until the socket or the call ends, and tell the leg of the end."""
     try:
-        with contained("session_call_failed", lambda error: call.leg.fail(repr(error))):
+        # The outermost edge of one call's socket: the other calls go on.
+        with log.contain("session_call_failed") as boundary:
             await _read_inputs(ws, call)
+        if boundary.error is not None:
+            call.leg.fail(repr(boundary.error))
     finally:
         call.leg.cut()
 

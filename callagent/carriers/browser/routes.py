@@ -14,7 +14,7 @@ from callagent.call_info import CallInfo, EndReason
 from callagent.carriers.browser.leg import BrowserLeg
 from callagent.carriers.media import FrameClock
 from callagent.carriers.protocol import MAX_MESSAGE_BYTES, NORMAL_CLOSURE, PROTOCOL_ERROR, SERVER_ERROR, DialectError
-from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket, contained
+from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket
 from callagent.log import get_logger
 from callagent.web import Right, ServerHooks, require
 
@@ -70,14 +70,13 @@ class PhoneRoutes:
 
     async def _serve(self, leg: BrowserLeg, socket: MediaSocket) -> None:
         """Serve the socket from its first message to its end, and tell the leg of the end."""
-
-        def fail(error: Exception) -> None:
-            leg.fail("the audio of the call raised an error")
-            socket.close(SERVER_ERROR)
-
         try:
-            with contained("phone_failed", fail):
+            # The outermost edge of one call's audio: the other calls go on.
+            with log.contain("phone_failed") as boundary:
                 await self._feed(leg, socket)
+            if boundary.error is not None:
+                leg.fail("the audio of the call raised an error")
+                socket.close(SERVER_ERROR)
         finally:
             leg.cut()
             socket.close(NORMAL_CLOSURE)
