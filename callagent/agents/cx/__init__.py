@@ -1,6 +1,6 @@
 """CX Agent Studio apps: load, check, run them as agents, and run their tests.
 
-The front is light: what it names is imported when it is asked for.
+Names are imported when they are first used.
 """
 
 from __future__ import annotations

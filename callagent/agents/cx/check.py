@@ -103,7 +103,7 @@ async def check_cx_imports(pool: WorkerPool) -> CheckReport:
 
 
 class _Checker:
-    """Checks one version of an app."""
+    """The check of one version of an app."""
 
     def __init__(self, app: CxApp, reader: AppReader) -> None:
         self._app = app
@@ -159,13 +159,13 @@ class _Checker:
         """Check the Python of guardrails, transfer rules and fakes."""
         for guardrail in self._app.guardrails.values():
             for point, code in guardrail.callbacks.items():
-                self._python.callback(code, point)
+                self._python.check_callback(code, point)
         for agent in self._app.agents.values():
             for code in agent.conditions.values():
-                self._python.parsed(code)
+                self._python.check_file(code)
         for tool in self._app.tools.values():
             if tool.fake is not None:
-                self._python.parsed(tool.fake)
+                self._python.check_file(tool.fake)
 
     def _check_agent(self, agent: AgentConfig) -> None:
         if "remoteDialogflowAgent" in agent.data:
@@ -185,7 +185,7 @@ class _Checker:
             )
         for point, row in agent.callbacks.items():
             for code in row:
-                self._python.callback(code, point)
+                self._python.check_callback(code, point)
         for key, problem in _callbacks_without_effect(agent.data):
             self._reader.warning(CheckRule.NO_EFFECT, agent.file, key, problem)
         self._instructions.check(agent)
@@ -216,7 +216,7 @@ class _Checker:
                 self._reader.warning(CheckRule.NOT_HERE, tool.file, tool.kind, message)
             self._check_timeout(tool.file, tool.data)
             if tool.code is not None:
-                self._python.tool(tool, tool.code)
+                self._python.check_tool(tool, tool.code)
 
     def _check_timeout(self, file: str, data: JsonObject) -> None:
         if data.get("timeout") is not None and tool_timeout(data) is None:
@@ -263,7 +263,7 @@ _NEGATIVE = re.compile(r"<trigger>.*?(?:\bNOT\b|\bnot (?:an?|the)\b).*?</trigger
 
 
 class InstructionChecker:
-    """Checks the instructions of an app's agents."""
+    """The check of an app's instructions."""
 
     def __init__(self, app: CxApp, reader: AppReader) -> None:
         self._app = app

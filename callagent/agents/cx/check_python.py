@@ -20,7 +20,7 @@ from callagent.agents.cx.format import (
     tool_name,
 )
 
-_HINTED: Mapping[str, tuple[type, ...]] = {
+_DEFAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
 }  # fmt: skip
 """Type hint of an argument -> types that its default may have."""
@@ -49,17 +49,17 @@ _ARGUMENTS = {
 
 
 class PythonChecker:
-    """Checks the Python files of an app."""
+    """The check of an app's Python files."""
 
     def __init__(self, app: CxApp, reader: AppReader) -> None:
         self._app = app
         self._reader = reader
         self._callable = _callable_tools(app)
 
-    def callback(self, code: Code, point: str) -> None:
+    def check_callback(self, code: Code, point: str) -> None:
         """Check the file of a callback at a point, such as `before_model`."""
         name = f"{point}_callback"
-        tree = self.parsed(code)
+        tree = self.check_file(code)
         if tree is None:
             return
         functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
@@ -81,9 +81,9 @@ class PythonChecker:
             self._reader.error_at(CheckRule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
         self._warn(code, lint_callback(tree, functions[-1], point, CLASSES))
 
-    def tool(self, tool: ToolConfig, code: Code) -> None:
+    def check_tool(self, tool: ToolConfig, code: Code) -> None:
         """Check the file of a Python tool."""
-        tree = self.parsed(code)
+        tree = self.check_file(code)
         if tree is None:
             return
         functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
@@ -96,8 +96,8 @@ class PythonChecker:
                 self._reader.warning_at(CheckRule.DEFAULT, code.file, line, problem)
             self._warn(code, lint_tool(function, described=bool(tool.description)))
 
-    def parsed(self, code: Code) -> ast.Module | None:
-        """Parse a file and check what holds for all Python of an app; None, with an error: it is not valid Python."""
+    def check_file(self, code: Code) -> ast.Module | None:
+        """Check what holds for all Python of an app, and return the parsed file; None: it is not valid Python."""
         try:
             tree = ast.parse(code.source)
         except (SyntaxError, ValueError) as error:
@@ -107,11 +107,11 @@ class PythonChecker:
             return None
         self._imports(code, tree)
         self._recordings(code)
-        self._warn(code, _transfers(code.source))
+        self._warn(code, _lint_transfers(code.source))
         self._warn(code, lint_file(tree, self._callable))
         return tree
 
-    def _warn(self, code: Code, found: Iterator[Found]) -> None:
+    def _warn(self, code: Code, found: Iterator[LintFinding]) -> None:
         for rule, line, message in found:
             self._reader.warning_at(rule, code.file, line, message)
 
@@ -137,7 +137,7 @@ class PythonChecker:
                     self._reader.error_at(CheckRule.IMPORT, code.file, getattr(each, "lineno", 1), message)
 
 
-def _transfers(source: str) -> Iterator[Found]:
+def _lint_transfers(source: str) -> Iterator[LintFinding]:
     """Yield settings of transfers in code that have no effect here."""
     # By text: the settings are keys of nested dictionaries, which code may build in any way.
     whole = "LIVE_AGENT_HANDOFF" in source
@@ -159,8 +159,8 @@ def _callable_tools(app: CxApp) -> frozenset[str] | None:
     return frozenset(names)
 
 
-Found = tuple[CheckRule, int, str]
-"""CheckRule, line and message."""
+LintFinding = tuple[CheckRule, int, str]
+"""Rule, line and message."""
 _CAMEL_CASE = re.compile(r"[a-z]+[A-Z]\w*")
 _TYPING = frozenset(
     ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
@@ -168,20 +168,20 @@ _TYPING = frozenset(
 _NOT_HINTED = ("context", "tool_context", "callback_context")
 
 
-def lint_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[Found]:
+def lint_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[LintFinding]:
     """Yield what any Python file may do wrong. `tools`: what code may call; None: not known."""
-    yield from _typing(tree)
+    yield from _lint_typing(tree)
     for each in ast.walk(tree):
         if isinstance(each, ast.ExceptHandler) and each.type is None:
             message = "a bare 'except:' hides every failure, the end of the process included: name what is caught"
             yield CheckRule.BARE_EXCEPT, each.lineno, message
         if isinstance(each, ast.Call):
-            yield from _call(each, tools)
+            yield from _lint_call(each, tools)
 
 
 def lint_callback(
     tree: ast.Module, function: ast.FunctionDef, point: str, classes: Mapping[str, str]
-) -> Iterator[Found]:
+) -> Iterator[LintFinding]:
     """Yield what a callback may do wrong. `classes`: the class of each of its arguments."""
     for each in ast.walk(tree):
         if isinstance(each, ast.FunctionDef) and _CAMEL_CASE.fullmatch(each.name):
@@ -199,7 +199,7 @@ def lint_callback(
                 yield CheckRule.RETURNS_DICT, returned.lineno, message
 
 
-def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[Found]:
+def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[LintFinding]:
     """Yield what a tool's function may do wrong. `described`: the tool has a description of its own."""
     if not described and not ast.get_docstring(function):
         message = f"'{function.name}' has neither docstring nor description: the model does not know what it is for"
@@ -214,7 +214,7 @@ def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[Found]:
         yield CheckRule.NO_RETURN, function.lineno, f"'{function.name}' returns nothing: the model is told nothing"
 
 
-def _call(call: ast.Call, tools: frozenset[str] | None) -> Iterator[Found]:
+def _lint_call(call: ast.Call, tools: frozenset[str] | None) -> Iterator[LintFinding]:
     called = call.func
     if isinstance(called, ast.Name) and called.id == "Part" and any(each.arg == "text" for each in call.keywords):
         yield CheckRule.BARE_PART, call.lineno, "'Part(text=…)': the platform's way is 'Part.from_text(text=…)'"
@@ -225,17 +225,17 @@ def _call(call: ast.Call, tools: frozenset[str] | None) -> Iterator[Found]:
         yield CheckRule.CALLED_TOOL, call.lineno, f"the app has no tool '{called.attr}'; it has: {known}"
 
 
-def _typing(tree: ast.Module) -> Iterator[Found]:
+def _lint_typing(tree: ast.Module) -> Iterator[LintFinding]:
     bound = {alias.asname or alias.name for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)
              for alias in each.names}  # fmt: skip
     bound |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     # A star import may bring any of the names.
     if "*" in bound:
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for each in ast.walk(tree):
-        if isinstance(each, ast.Name) and each.id in _TYPING - bound - told:
-            told.add(each.id)
+        if isinstance(each, ast.Name) and each.id in _TYPING - bound - reported:
+            reported.add(each.id)
             yield CheckRule.TYPING, each.lineno, f"'{each.id}' is not imported from typing: the platform needs that"
 
 
@@ -278,7 +278,7 @@ def lint_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
         if default.value is None:
             yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such an argument"
         # `type()` and not `isinstance`, for which True would be an int.
-        elif hint in _HINTED and type(default.value) not in _HINTED[hint]:
+        elif hint in _DEFAULT_TYPES and type(default.value) not in _DEFAULT_TYPES[hint]:
             yield (
                 default.lineno,
                 f"'{argument.arg}' is hinted as {hint}; its default {default.value!r} is not one",

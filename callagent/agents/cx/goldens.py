@@ -74,7 +74,7 @@ class GoldenResult:
     name: str
     failures: tuple[str, ...]
     turns: tuple[dict[str, object], ...] = ()
-    """What was said and called in each turn, for a judge."""
+    """The words and calls of each turn, for a judge."""
 
     @property
     def passed(self) -> bool:
@@ -104,8 +104,8 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
         if golden.turns and not golden.turns[0].is_start:
             await agent.start(lambda action: None)
         for number, turn in enumerate(golden.turns, 1):
-            actions = await _play(agent, turn)
-            turns.append(_shown(turn, actions))
+            actions = await _play_turn(agent, turn)
+            turns.append(_turn_summary(turn, actions))
             ended = any(isinstance(each, HangUp | Handoff) for each in actions)
             left = len(golden.turns) - number if ended else 0
             found = [*await _turn_failures(agent, turn, actions, judge)]
@@ -144,7 +144,7 @@ def state_failures(
     return failures
 
 
-def _shown(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, object]:
+def _turn_summary(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, object]:
     called = [each for each in actions if isinstance(each, FunctionEnded)]
     return {
         "user_input": None if turn.is_start else turn.user,
@@ -156,7 +156,7 @@ def _shown(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, object]:
     }
 
 
-async def _play(agent: CxAgent, turn: GoldenTurn) -> list[Action]:
+async def _play_turn(agent: CxAgent, turn: GoldenTurn) -> list[Action]:
     actions: list[Action] = []
     if turn.is_start:
         await agent.start(actions.append)
@@ -166,10 +166,10 @@ async def _play(agent: CxAgent, turn: GoldenTurn) -> list[Action]:
 
 
 async def _words_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge | None) -> str:
-    said = " ".join(action.text for action in actions if isinstance(action, Say))
-    if judge is None or not turn.agent or _plain(said) == _plain(turn.agent) or await judge(turn.agent, said):
+    spoken = " ".join(action.text for action in actions if isinstance(action, Say))
+    if judge is None or not turn.agent or _normalized(spoken) == _normalized(turn.agent):
         return ""
-    return f"said {said!r}; expected: {turn.agent!r}"
+    return "" if await judge(turn.agent, spoken) else f"said {spoken!r}; expected: {turn.agent!r}"
 
 
 def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
@@ -227,8 +227,8 @@ def _directive(wanted: JsonValue) -> tuple[str, JsonValue]:
     return (kind, wanted.get("$matchValue")) if kind and isinstance(wanted, Mapping) else ("", wanted)
 
 
-def _plain(text: str) -> str:
-    """Return the words of a text: capitals and punctuation are nobody's fault, and no judge is asked for them."""
+def _normalized(text: str) -> str:
+    """Return the words of a text in lower case; texts that differ in capitals and punctuation only need no judge."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 

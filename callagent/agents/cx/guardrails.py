@@ -1,4 +1,4 @@
-"""Guardrails of an app: what triggers them, and what is said or done then.
+"""Guardrails of an app: what triggers them, and what happens then.
 
 A guardrail is triggered by banned content, by its own code or by a model that judges a policy in the app's words
 (`llmPolicy`) or prompt injection (`llmPromptSecurity`), in this order; the first guardrail that is triggered decides.
@@ -161,7 +161,7 @@ def _without_marks(text: str) -> str:
 
 
 class GuardrailChecker:
-    """Checks the words of one call against guardrails."""
+    """The check of one call's words against guardrails."""
 
     def __init__(self, worker: ProjectCode, conversation: Conversation, model: LanguageModel) -> None:
         self._worker = worker

@@ -82,7 +82,7 @@ class CxSession:
         self._digits = ""
         """Digits received with `willContinue`."""
         self._keys = DigitSettings(end_key="#")
-        """How the agent asked for keys last."""
+        """How the agent last asked for an entry on the keys."""
         self.ended = False
 
     async def run_inputs(self, inputs: Sequence[JsonObject], speak: Speak | None = None) -> Outputs:
@@ -244,17 +244,17 @@ def whole_turns(outputs: Sequence[JsonObject]) -> list[Output]:
 
 
 def event_words(event: str) -> str:
-    """Return the words by which code and model are told of a client's event."""
+    """Return the text that stands for a client's event in the caller's turn."""
     # Published clients use several names for the start of a session. Others are cut: they go into the prompt.
     return SESSION_START if event.strip().lower() in _START_EVENTS else f"<event>{event[:200]}</event>"
 
 
 def tool_answers(answers: Sequence[JsonValue]) -> Content:
     """Return a client's answers to calls of its functions as a content. Raises `InputRefused`."""
-    return {"role": "user", "parts": [_response(each) for each in answers]}
+    return {"role": "user", "parts": [_response_part(each) for each in answers]}
 
 
-def _response(given: JsonValue) -> JsonObject:
+def _response_part(given: JsonValue) -> JsonObject:
     if not isinstance(given, Mapping):
         raise InputRefused("a tool response should be an object with 'id', 'displayName' and 'response'")
     name = str(given.get("displayName") or given.get("tool") or "").rsplit("/", 1)[-1]

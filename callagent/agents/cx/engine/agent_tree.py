@@ -94,7 +94,7 @@ def app_tools(app: CxApp, described: JsonObject) -> dict[str, Tool]:
 
 
 class _TreeBuilder:
-    """Makes nodes and tools of one app.
+    """The builder of one app's nodes and tools.
 
     `described` has what a worker found out: by a tool's name `{"description", "parameters"}`, of MCP toolsets also
     `{"toolset", "name", "original"}`.

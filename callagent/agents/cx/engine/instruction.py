@@ -103,8 +103,8 @@ def select_parts(text: str, variables: Mapping[str, object]) -> str:
         # The text before this tag belongs to the part that the tags so far have opened.
         if all(level.selected for level in levels):
             kept.append(text[place : tag.start()])
-        place = _end(text, tag)
-        _step(levels, tag[1], tag[2], variables)
+        place = _tag_end(text, tag)
+        _apply_tag(levels, tag[1], tag[2], variables)
     return "".join(kept) + text[place:]
 
 
@@ -135,14 +135,14 @@ def other_tag_lines(text: str) -> list[int]:
     return [left.count("\n", 0, found.start()) + 1 for found in re.finditer(r"\{%", left)]
 
 
-def _end(text: str, tag: re.Match[str]) -> int:
+def _tag_end(text: str, tag: re.Match[str]) -> int:
     """Return the position after a tag, and after its line where the tag stands alone on it."""
     before = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
     after = re.compile(r"[ \t]*\n").match(text, tag.end())
     return after.end() if after and not before.strip() else tag.end()
 
 
-def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, object]) -> None:
+def _apply_tag(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, object]) -> None:
     """Move the stack of open `if`s over one tag."""
     match tag:
         case "if":

@@ -211,14 +211,14 @@ def _decode_json(blob: JsonObject) -> JsonValue:
 
 
 class DeferredSpeech:
-    """Holds back the words of an agent while its `after_agent` callback may still replace them.
+    """The speech of a turn, which holds back the words of an agent while its `after_agent` callback may replace them.
 
     All actions of a turn go through it; those that are not speech pass at once. Words of one agent never wait behind
     those of the next: a change of agents releases them.
     """
 
     def __init__(self, emit: Emit) -> None:
-        """`emit` takes what passes."""
+        """`emit` takes the actions that pass."""
         self._emit = emit
         self._holder = ""
         """The agent whose words are held back; empty: none are."""

@@ -87,7 +87,7 @@ class ToolConfig:
     """The Python function's name; empty: the first one in the file."""
     description: str = ""
     fake: Code | None = None
-    """Python that answers in its place where a session asks for fakes (`toolFakeConfig`)."""
+    """Python that answers in the tool's place where a session uses fakes (`toolFakeConfig`)."""
     schema: JsonObject | None = None
     """The OpenAPI description of an `openApiTool`."""
 

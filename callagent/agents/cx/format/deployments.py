@@ -50,11 +50,11 @@ class AppExport:
     root: Path
     """The app's folder, or its zip."""
     deployment: str = ""
-    """Empty: the app is served as it is exported."""
+    """The folder of the deployment that is served; empty: the app is served as it is exported."""
 
     @property
     def name(self) -> str:
-        """The name for an app that names itself nowhere."""
+        """The app's name where its main file has none: that of its folder or zip."""
         return self.root.stem
 
     @property
@@ -106,7 +106,7 @@ def read_export(path: Path) -> AppExport:
 
 
 def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
-    """Return the version of a call: always the same one for an identifier, each as often as its share."""
+    """Return the version that a call gets: always the same for an identifier, and each for its share of all calls."""
     # By the identifier and not by chance: a session that is opened anew, or a worker that is replaced, gets the same.
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8], "big") % 100
     for each in served:
@@ -147,7 +147,7 @@ class _Export:
         profile = shares.profile
         served = []
         for variant, percent, version in shares.rows:
-            reader = self._reader_of(version)
+            reader = self._version_reader(version)
             app = reader.read(self._name)
             if app is not None:
                 # As on the platform, the deployment's channel profile replaces the app's own.
@@ -167,8 +167,8 @@ class _Export:
         if data is None:
             return None
         # The deployment's own version gets the calls that the experiment leaves over.
-        whole = self._known(file, "appVersion", data.get("appVersion"))
-        rows = self._split(file, data)
+        whole = self._version_named(file, "appVersion", data.get("appVersion"))
+        rows = self._traffic_split(file, data)
         rest = 100 - sum(percent for _, percent, _ in rows)
         if whole is None or rest < 0 or any(version is None for *_, version in rows):
             if rest < 0:
@@ -182,7 +182,7 @@ class _Export:
         profile = data.get("channelProfile")
         return _Shares(known, profile if isinstance(profile, Mapping) else {})
 
-    def _split(self, file: str, data: JsonObject) -> list[tuple[str, int, str | None]]:
+    def _traffic_split(self, file: str, data: JsonObject) -> list[tuple[str, int, str | None]]:
         """Return variant, percent and version of each share; version None: an error has been noted."""
         experiment = data.get("experimentConfig")
         release = experiment.get("versionRelease") if isinstance(experiment, Mapping) else None
@@ -190,7 +190,7 @@ class _Export:
             return []
         rows = []
         for each in self._reader.objects(file, release, "trafficAllocations"):
-            version = self._known(file, "trafficAllocations", each.get("appVersion"))
+            version = self._version_named(file, "trafficAllocations", each.get("appVersion"))
             percent = each.get("trafficPercentage") or 0
             if not isinstance(percent, int) or not 0 <= percent <= 100:
                 message = f"'trafficPercentage' is {percent!r}; a whole number from 0 to 100 is expected"
@@ -199,7 +199,7 @@ class _Export:
             rows.append((str(each.get("id") or version or ""), percent, version))
         return rows
 
-    def _known(self, file: str, key: str, named: JsonValue) -> str | None:
+    def _version_named(self, file: str, key: str, named: JsonValue) -> str | None:
         """Return a version's name, `DRAFT` where none is named; None, with an error: there is no such version."""
         name = str(named or DRAFT).rsplit("/", 1)[-1]
         if name == DRAFT or any(each.startswith(f"versions/{name}/") for each in self._reader.files.contents):
@@ -208,7 +208,7 @@ class _Export:
         self._reader.error(CheckRule.DEPLOYMENT, file, key, message)
         return None
 
-    def _reader_of(self, version: str) -> AppReader:
+    def _version_reader(self, version: str) -> AppReader:
         """Return the reader of a version. Raises `ProjectError` when the version holds no app."""
         if version == DRAFT:
             return self._reader
@@ -219,7 +219,7 @@ class _Export:
         if not any(name in contents for name in APP_FILES):
             main = next((each for each in contents if each.startswith(f"{version}.")), "")
             data = self._reader.document(place + main) if main else None
-            contents = _unpacked((data or {}).get("snapshot"), place)
+            contents = _unpack_snapshot((data or {}).get("snapshot"), place)
         return AppReader(AppFiles("", contents), self._reader.findings, place)
 
 
@@ -230,7 +230,7 @@ class _Shares:
     profile: JsonObject
 
 
-def _unpacked(snapshot: JsonValue, place: str) -> dict[str, bytes]:
+def _unpack_snapshot(snapshot: JsonValue, place: str) -> dict[str, bytes]:
     """Return the API's AppSnapshot as the files of an export, with texts and Python in place. Raises `ProjectError`."""
     if not isinstance(snapshot, Mapping) or not isinstance(snapshot.get("app"), Mapping):
         raise ProjectError(f"{place} holds neither an app nor the snapshot of one")

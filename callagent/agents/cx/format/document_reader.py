@@ -93,7 +93,7 @@ class CheckRule(str, Enum):  # noqa: UP042 - a member has a meaning beside its v
 
 
 class DocumentReader:
-    """Reads documents and notes what is wrong in its findings, so that one run reports everything."""
+    """A reader of documents that notes what is wrong in its findings, so that one run reports everything."""
 
     def __init__(self, files: AppFiles, findings: Findings, place: str = "") -> None:
         """`place`: the folder in which the files lie in the export, with a slash at its end; empty: its root."""

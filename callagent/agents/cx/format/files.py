@@ -155,7 +155,7 @@ def _check_size(left: int, count: int) -> None:
 
 log = get_logger(__name__)
 MAX_SECONDS = 300.0
-"""Length of one recording."""
+"""Seconds that a recording may last; longer ones are not played."""
 
 
 class Recordings:

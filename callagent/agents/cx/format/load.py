@@ -1,4 +1,4 @@
-"""Reads an exported app and checks its references. Errors are collected, so that one run reports all of them."""
+"""The reader of an exported app, which checks its references. One run collects and reports all errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OBJECTS_OF_THE_APP = (
 
 
 class AppReader(DocumentReader):
-    """Reads the files of one version of an app."""
+    """The reader of one version of an app."""
 
     _environment = Environment({})
 

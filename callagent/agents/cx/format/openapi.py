@@ -47,11 +47,14 @@ class Operation:
 
     def schema(self) -> JsonObject | None:
         """Return the JSON schema of the arguments that the model gives; None: there are none."""
-        asked = [each for each in self.parameters if not each.source]
-        if not asked:
+        from_model = [each for each in self.parameters if not each.source]
+        if not from_model:
             return None
-        required = [each.name for each in asked if each.required]
-        schema: MutableJsonObject = {"type": "object", "properties": {each.name: dict(each.schema) for each in asked}}
+        required = [each.name for each in from_model if each.required]
+        schema: MutableJsonObject = {
+            "type": "object",
+            "properties": {each.name: dict(each.schema) for each in from_model},
+        }
         return {**schema, "required": required} if required else schema
 
     def request(self, arguments: JsonObject, session: Mapping[str, object]) -> OperationRequest:

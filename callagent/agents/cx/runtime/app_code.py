@@ -105,7 +105,7 @@ _TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal",
 
 
 class _CesPublic:
-    """`ces_public`, under which published code names the same classes (`ces_public.Part`)."""
+    """The global `ces_public`, by which published code names the same classes (`ces_public.Part`)."""
 
     def __init__(self) -> None:
         for name, each in CLASSES.items():
@@ -258,11 +258,11 @@ def _schema(hint: Any) -> JsonObject:
 
 
 class OutOfTime(BaseException):
-    """The time is over. It is no Exception, so that code that catches those does not go on."""
+    """Raised in code that runs longer than it may. No `Exception`, so that code that catches those ends too."""
 
 
 _MAX_RAISES = 3
-"""`OutOfTime` is raised so often in code that catches it; then the process ends."""
+"""Times that `OutOfTime` is raised in code that catches it; after the last one the process ends."""
 
 
 @contextmanager

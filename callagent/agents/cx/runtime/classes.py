@@ -31,7 +31,7 @@ class CesModel(BaseModel):
 class Blob(CesModel):
     display_name: str | None = None
     data: bytes | None = None
-    """Base64."""
+    """Base64 text, as ASCII bytes."""
     mime_type: str | None = None
     transcript_field: str | None = Field(default=None, alias="transcript")
 
@@ -75,7 +75,7 @@ class FunctionResponse(CesModel):
 
 
 class Part(CesModel):
-    """One of its fields is set."""
+    """A part of a content, of which one field is set."""
 
     text: str | None = None
     inline_data: Blob | None = None
@@ -214,7 +214,7 @@ class GenerateContentConfig(CesModel):
     system_instruction: Content | None = None
     tools: list[ToolDeclaration] | None = None
     excluded_tools: list[str] | None = None
-    """Wins over `tools`."""
+    """Names of tools that the model is not offered, even if `tools` has them."""
 
     def hide_tool(self, tool_name: str) -> None:
         self.excluded_tools = [*(self.excluded_tools or ()), tool_name]
@@ -326,7 +326,7 @@ class ToolContext(CallbackContext):
 
 
 def as_tool_context(context: CallbackContext) -> ToolContext:
-    """Return the context as a tool sees it that a callback calls."""
+    """Return a callback's context in the form in which a tool that the callback calls gets it."""
     if isinstance(context, ToolContext):
         return context
     return ToolContext.model_construct(**{name: getattr(context, name) for name in CallbackContext.model_fields})

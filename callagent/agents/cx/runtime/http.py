@@ -17,7 +17,7 @@ TIMEOUT = 30.0
 
 
 class StatusError(Exception):
-    """The status of a response was an error."""
+    """Raised by `raise_for_status` of a response whose status is an error."""
 
     def __init__(self, status_code: int = 0, reason: str = "") -> None:
         super().__init__(f"{status_code} {reason}".strip())
@@ -48,7 +48,7 @@ class ExternalResponse:
 
 
 class _OnlyWeb(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https addresses only: urllib itself would follow them to `ftp:` too."""
+    """The handler of redirects, which follows them to http and https only: urllib itself would go to `ftp:` too."""
 
     def redirect_request(
         self,
@@ -92,9 +92,9 @@ class Requests:
         # Values may be numbers, which urllib does not take.
         lines = {str(name): str(value) for name, value in (headers or {}).items()}
         body = _body(data, json, lines)
-        asked = urllib.request.Request(url, data=body, headers=lines, method=str(method).upper())
+        request = urllib.request.Request(url, data=body, headers=lines, method=str(method).upper())
         try:
-            with self._opener.open(asked, timeout=_seconds(timeout)) as answer:
+            with self._opener.open(request, timeout=_seconds(timeout)) as answer:
                 return _response(answer)
         except urllib.error.HTTPError as error:
             # A response all the same: code decides by its status, or calls `raise_for_status`.

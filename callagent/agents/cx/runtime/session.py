@@ -49,7 +49,7 @@ _RETURNS = {
 
 
 class CxSubject(Subject):
-    """What a callback is about: its arguments, and how they go back to the engine."""
+    """The arguments of a callback, and how they go back to the engine."""
 
     def __init__(
         self,
@@ -147,14 +147,14 @@ class CxSession(TreeSession[CallbackContext, Event]):
         return self._context
 
     def context_actions(self, context: CallbackContext) -> Plain:
-        asked = context.actions
+        requested = context.actions
         # Into the state, whose changes the tree finds by itself; all else is an action.
-        context.state.update(asked.state_delta)
-        target = asked.transfer_to_agent
+        context.state.update(requested.state_delta)
+        target = requested.transfer_to_agent
         return {
             "transfer_to_agent": target and (self._app.agent_named(target) or target),
-            "escalate": bool(asked.escalate),
-            "skip_summarization": bool(asked.skip_summarization),
+            "escalate": bool(requested.escalate),
+            "skip_summarization": bool(requested.skip_summarization),
         }
 
     def subject(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> CxSubject:
@@ -168,7 +168,9 @@ class CxSession(TreeSession[CallbackContext, Event]):
     def _subject(self, point: str, plain: Plain) -> CxSubject:
         if point == "before_model" and "llm_request" in plain:
             request = _request(plain["llm_request"])
-            return CxSubject({"llm_request": request}, lambda: {"llm_request": _changed(plain["llm_request"], request)})
+            return CxSubject(
+                {"llm_request": request}, lambda: {"llm_request": _changed_request(plain["llm_request"], request)}
+            )
         if point == "after_model" and "llm_response" in plain:
             response = LlmResponse(content=Content.model_validate(plain["llm_response"]["content"]))
             return CxSubject({"llm_response": response}, lambda: {"llm_response": _response(response)})
@@ -191,7 +193,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
             returned = self.call(function, context, subject, point)
             # Guardrails return decisions and rules truth values, so their results have other types than callbacks have.
             if returned is not None:
-                return returned if own is not None else _checked(point, function, returned)
+                return returned if own is not None else _check_result(point, function, returned)
         return None
 
     def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
@@ -284,7 +286,7 @@ def _finding(place: str, file: str, error: BaseException) -> Finding:
     return Finding(place + file, line, message)
 
 
-def _checked(point: str, function: Callable[..., object], returned: object) -> object:
+def _check_result(point: str, function: Callable[..., object], returned: object) -> object:
     """Return what a callback returned. Raises `TypeError` when its point takes something else."""
     expected = _RETURNS[point]
     if not isinstance(returned, expected):
@@ -317,7 +319,7 @@ def _request(given: Plain) -> LlmRequest:
     return LlmRequest(model=given["model"], contents=contents, config=config)
 
 
-def _changed(given: Plain, request: LlmRequest) -> Plain:
+def _changed_request(given: Plain, request: LlmRequest) -> Plain:
     """Return a request to the model as code left it."""
     config = request.config or GenerateContentConfig()
     # Code may set a text in the place of the content: the class does not validate assignments.
@@ -359,7 +361,7 @@ class _Loaded:
 
 
 class CxRuntime:
-    """What a worker pool runs for an app."""
+    """The entry of a worker pool to an app: it opens the session of each call."""
 
     def __init__(self, project: Path) -> None:
         self._exported = read_export(Path(project))

@@ -37,7 +37,7 @@ _RENEW_BEFORE_EXPIRY = 30.0
 
 
 class Authentication:
-    """Adds authentication to the requests of one call; tokens are kept until they expire."""
+    """The authentication of one call's requests to tool servers. Tokens are kept until they expire."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -73,21 +73,21 @@ class Authentication:
             found = self._identity_token(url)
         return found
 
-    def _cached_token(self, name: str, fetch: Callable[[], tuple[str, float]]) -> str:
-        """Return a token by what it is for. `fetch` returns a new one and the seconds until it expires."""
+    def _cached_token(self, purpose: str, fetch: Callable[[], tuple[str, float]]) -> str:
+        """Return the token for a purpose. `fetch` returns a new one and the seconds until it expires."""
         # Tools run side by side in threads: the first one fetches, the others wait and take the same token.
         with self._fetching:
-            until, token = self._tokens.get(name, (0.0, ""))
+            until, token = self._tokens.get(purpose, (0.0, ""))
             if time.monotonic() >= until:
                 token, seconds = fetch()
-                self._tokens[name] = time.monotonic() + seconds - _RENEW_BEFORE_EXPIRY, token
+                self._tokens[purpose] = time.monotonic() + seconds - _RENEW_BEFORE_EXPIRY, token
             return token
 
     def _account_token(self, account: JsonObject) -> str:
         address = str(account.get("serviceAccount") or "")
         scopes = [str(each) for each in list_at(account, "scopes")]
-        asked = " ".join(["account", address, *scopes])
-        return self._cached_token(asked, lambda: access_token(self._requests, address, scopes))
+        purpose = " ".join(["account", address, *scopes])
+        return self._cached_token(purpose, lambda: access_token(self._requests, address, scopes))
 
     def _identity_token(self, address: str) -> str:
         # An identity token is good for one server, whatever path is asked for.
@@ -98,8 +98,8 @@ class Authentication:
     def _client_token(self, oauth: JsonObject) -> str:
         scopes = " ".join(str(each) for each in list_at(oauth, "scopes"))
 
-        asked = f"client {oauth.get('tokenEndpoint')} {oauth.get('clientId')} {scopes}"
-        return self._cached_token(asked, lambda: self._client_credentials(oauth, scopes))
+        purpose = f"client {oauth.get('tokenEndpoint')} {oauth.get('clientId')} {scopes}"
+        return self._cached_token(purpose, lambda: self._client_credentials(oauth, scopes))
 
     def _client_credentials(self, oauth: JsonObject, scopes: str) -> tuple[str, float]:
         """Fetch a token by client credentials (RFC 6749 §4.4)."""
@@ -138,7 +138,7 @@ class SecretMissing(LookupError):
 
 
 def service_account_key(account: str) -> JsonObject:
-    """Return the key of the account with this address; empty: the first key. Raises `SecretMissing`."""
+    """Return the key of the account with this address; empty: the first one. Raises `SecretMissing`."""
     try:
         given = json.loads(os.environ.get(VARIABLE) or "[]")
     except ValueError:
@@ -211,10 +211,10 @@ class McpTools:
         found: dict[str, JsonObject] = {}
         failures: list[Finding] = []
         sets = list(self._toolsets.values())
-        for toolset, told in zip(sets, list_all([partial(self._toolset_server, each) for each in sets]), strict=True):
-            if isinstance(told, Exception):
-                failures.append(Finding(toolset.file, 1, f"its tools are not known: {told}"))
-            for tool in list(_pinned(toolset)) if isinstance(told, Exception) else told:
+        for toolset, answer in zip(sets, list_all([partial(self._toolset_server, each) for each in sets]), strict=True):
+            if isinstance(answer, Exception):
+                failures.append(Finding(toolset.file, 1, f"its tools are not known: {answer}"))
+            for tool in list(_pinned(toolset)) if isinstance(answer, Exception) else answer:
                 declared = _declared(toolset, tool)
                 found[f"{toolset.display_name}_{declared['name']}"] = declared
         for called, single in self._single.items():

@@ -24,9 +24,11 @@ from callagent.agents.cx.runtime.http import ExternalResponse, Requests
 from callagent.agents.cx.runtime.tool_servers import Authentication, McpTools
 from callagent.json_values import JsonObject, JsonValue, object_at
 
-NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
+UNAVAILABLE_RESULT = {
+    "error": "This tool is not available in this conversation. Go on without it; do not call it again."
+}
 """The result of a tool that needs the platform's services or a client."""
-ERROR = 500
+ERROR_STATUS = 500
 """The status that code sees of a tool whose code raised."""
 
 
@@ -38,7 +40,7 @@ class UnknownTool(AttributeError):
 
 
 class Toolbox:
-    """Runs the tools of one call: Python, OpenAPI operations and MCP tools, with fakes and mocks in their place."""
+    """The tools of one call: Python, OpenAPI operations and MCP tools, with fakes and mocks in their place."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class Toolbox:
         if name in self._python:
             return self._run_python(self._python[name], arguments, context)
         if name in self._unavailable:
-            return dict(NOT_HERE)
+            return dict(UNAVAILABLE_RESULT)
         if self.remote.knows(name):
             return self.remote.call(name, arguments, _session(context), self.seconds)
         if name in self._operations:
@@ -94,7 +96,7 @@ class Toolbox:
         raise UnknownTool(f"there is no tool '{name}'; there are: {known}")
 
     def respond(self, name: str, arguments: JsonObject, context: CallbackContext) -> ExternalResponse:
-        """Run a tool for code, which gets a response as of a server. Raises `UnknownTool` and OSError."""
+        """Run a tool for code, which gets its result as a server's response. Raises `UnknownTool` and OSError."""
         faked = self._fake(name, arguments, context)
         if faked is not None:
             return ExternalResponse(json.dumps(faked, default=str))
@@ -104,26 +106,26 @@ class Toolbox:
         if name in self._operations:
             operation, own = self._operations[name]
             session = _session(context)
-            asked = operation.request(arguments, session)
-            self._authentication.apply(own, asked, session)
+            request = operation.request(arguments, session)
+            self._authentication.apply(own, request, session)
             return self._requests.request(
-                asked.method,
-                asked.url,
-                params=asked.params,
-                data=asked.data,
-                json=asked.json,
-                headers=asked.headers,
+                request.method,
+                request.url,
+                params=request.params,
+                data=request.data,
+                json=request.json,
+                headers=request.headers,
                 timeout=self.seconds,
             )
         if name in self._unavailable:
-            return ExternalResponse(json.dumps(NOT_HERE), ERROR, "not available")
+            return ExternalResponse(json.dumps(UNAVAILABLE_RESULT), ERROR_STATUS, "not available")
         if name not in self._python:
             # There is no such tool, and `run` says which there are.
             self.run(name, arguments, context)
         try:
             returned = self._run_python(self._python[name], arguments, context)
         except Exception as error:  # the edge of the other tool's code
-            return ExternalResponse(json.dumps({"error": str(error)}), ERROR, f"{type(error).__name__}: {error}")
+            return ExternalResponse(json.dumps({"error": str(error)}), ERROR_STATUS, f"{type(error).__name__}: {error}")
         result = returned if isinstance(returned, dict) else {"result": returned}
         return ExternalResponse(json.dumps(result, default=str))
 
@@ -155,7 +157,7 @@ class Toolbox:
 
 
 class Tools:
-    """`tools`: `tools.NAME({"argument": …})` runs a tool and returns its response."""
+    """The global `tools` of an app's code: `tools.NAME({"argument": …})` runs a tool and returns its response."""
 
     def __init__(self, toolbox: Toolbox, context: Callable[[], CallbackContext]) -> None:
         self._toolbox = toolbox
@@ -169,7 +171,7 @@ class Tools:
 
 
 class AsyncTools:
-    """`async_tools`: `async_tools.NAME({…})` starts a tool; calling what it returns waits for the response."""
+    """The global `async_tools`: `async_tools.NAME({…})` starts a tool and returns a function that waits for it."""
 
     def __init__(self, toolbox: Toolbox, context: Callable[[], CallbackContext]) -> None:
         self._toolbox = toolbox
@@ -185,7 +187,7 @@ class AsyncTools:
             def run() -> None:
                 try:
                     answers.append(self._toolbox.respond(name, given, context))
-                except BaseException as error:  # raised where the answer is asked for
+                except BaseException as error:  # raised where the code waits for the answer
                     errors.append(error)
 
             # A daemon: a tool that nobody waits for must not keep the worker's process from ending.
