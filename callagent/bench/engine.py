@@ -140,7 +140,7 @@ async def _functions(project: FlowProject, times: int) -> tuple[list[float], lis
     if start is None:
         raise UserError(f"the project '{project.name}' has no start function to measure a function call with")
     whole, own = [], []
-    async with project.standing_by(_info()) as runner:
+    async with project.worker_outside_call(_info()) as runner:
         for _ in range(times):
             began = time.perf_counter()
             answer = await runner.run(start, {})

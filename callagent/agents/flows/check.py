@@ -220,9 +220,9 @@ class _Checker:
 
     def _experimental(self) -> None:
         file, experimental = "agent_settings/experimental_config.json", self._project.experimental
-        steps = [step for flow in self._project.flows.values() for step in flow.steps.values() if step.idle]
+        steps = [step for flow in self._project.flows.values() for step in flow.steps.values() if step.ignored]
         if steps:
-            names = ", ".join(sorted({name for step in steps for name in step.idle}))
+            names = ", ".join(sorted({name for step in steps for name in step.ignored}))
             message = f"These settings of steps have no effect on this server: {names}."
             self._findings.warning(steps[0].file, 1, message)
         if unknown := unknown_sections(experimental):

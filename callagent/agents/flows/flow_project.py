@@ -65,7 +65,7 @@ class FlowProject:
         self._real_time = RealTimeConfiguration(project.path)
 
     def twin(self, model: LanguageModel, settings: FlowSettings) -> FlowProject:
-        """The same project and workers with another model and other settings. Only one of the two is closed."""
+        """Return the same project and workers with another model and other settings. Only one of the two is closed."""
         # A shallow copy: project, index and workers are the same objects.
         twin = copy.copy(self)
         twin._model, twin._settings = model, settings
@@ -149,14 +149,14 @@ class FlowProject:
     async def run_function(
         self, info: CallInfo, function: ProjectFunction, arguments: JsonObject, state: JsonObject
     ) -> FunctionAnswer:
-        """Run one function outside a call; nothing of what it queues is done."""
-        async with self.standing_by(info, function.flow) as runner:
+        """Run one function outside a call; the messages and transitions that it queues are not carried out."""
+        async with self.worker_outside_call(info, function.flow) as runner:
             if state:
                 await runner.set_state(state)
             return await runner.run(function, arguments)
 
     @asynccontextmanager
-    async def standing_by(self, info: CallInfo, flow: str | None = None) -> AsyncIterator[FunctionRunner]:
+    async def worker_outside_call(self, info: CallInfo, flow: str | None = None) -> AsyncIterator[FunctionRunner]:
         """Lease a worker outside a call, on the start step of `flow`; None: outside of flows."""
         lease = await self._pool.lease(self._context())
         conversation = Conversation.begin(info, self.project, self._settings, _no_metric)

@@ -195,7 +195,7 @@ class FlowAgent:
         if isinstance(turn, HandoffFailed):
             conversation.handoff = None
             # The model is told, so that its next words fit: it is the one that has promised the transfer.
-            conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
+            conversation.history.add_note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
         if turn.reopens:
             conversation.history.reopen(lambda function: is_hidden_when_reopened(conversation, function))
@@ -210,7 +210,7 @@ class FlowAgent:
         self._start_listens = False
         conversation.silences = (conversation.silences + counts) if silent else 0
         conversation.alternatives = turn.alternatives
-        conversation.history.user(text)
+        conversation.history.add_user(text)
         if not silent:
             await retrieve(conversation, self._index, text)
 
@@ -234,5 +234,5 @@ class FlowAgent:
         return [text for text in (prompt.text(each) for each in texts) if text]
 
     def _say(self, text: str, emit: Emit) -> None:
-        self._conversation.history.agent(text)
+        self._conversation.history.add_agent(text)
         emit(Say(text, interruptible(self._conversation)))

@@ -138,7 +138,7 @@ class History:
     entries: list[Entry] = field(default_factory=list)
     _utterances: int = 0
 
-    def user(self, text: str) -> None:
+    def add_user(self, text: str) -> None:
         self.entries.append(UserSaid(text))
 
     def new_utterance(self) -> int:
@@ -146,18 +146,18 @@ class History:
         self._utterances += 1
         return self._utterances
 
-    def agent(self, text: str, utterance: int | None = None) -> None:
+    def add_agent(self, text: str, utterance: int | None = None) -> None:
         self.entries.append(AgentSaid(text, self.new_utterance() if utterance is None else utterance))
 
-    def called(self, calls: tuple[ToolCall, ...]) -> None:
+    def add_calls(self, calls: tuple[ToolCall, ...]) -> None:
         self.entries.append(ToolsCalled(calls))
 
-    def answered(self, call_id: str, content: str) -> None:
+    def add_answer(self, call_id: str, content: str) -> None:
         """Add the answer to a tool call; one whose call a reopened turn has removed is dropped."""
         if any(call.id == call_id for each in self.entries if isinstance(each, ToolsCalled) for call in each.calls):
             self.entries.append(ToolAnswered(call_id, content))
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         self.entries.append(Note(text))
 
     def correct(self, heard: str) -> None:
@@ -446,7 +446,7 @@ class Conversation:
         if event["send_to_llm"]:
             # The model is shown it as a note, cut to a bounded length: another program decides how long it is.
             text = json.dumps(event["data"], ensure_ascii=False, default=str)
-            self.history.note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
+            self.history.add_note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
     def queue_messages(self, effects: JsonObject) -> list[str]:
         """Queue a function's messages until the turn is over; return the refusals that the model is told."""

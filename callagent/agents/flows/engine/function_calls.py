@@ -425,11 +425,11 @@ class FunctionCalls:
             decision = replace(decision, content="\n".join(filter(None, (decision.content, *refused))))
         self.apply(self._with_survey(decision, answer.effects))
         if call_id is not None:
-            conversation.history.answered(call_id, decision.content)
+            conversation.history.add_answer(call_id, decision.content)
         # Nobody called the function, such as a function step, so there is no tool call to answer: its result becomes
         # a note.
         elif decision.content:
-            conversation.history.note(decision.content)
+            conversation.history.add_note(decision.content)
         return decision
 
     def _latency(self, function: ProjectFunction) -> LatencyControl | None:

@@ -130,7 +130,7 @@ class Answer:
         """Return the last sentence; nothing where a filter has cut the answer."""
         return [] if self.hit else self._filtered(self._splitter.finish())
 
-    def answered(self, now: float) -> ModelAnswered:
+    def model_answered(self, now: float) -> ModelAnswered:
         usage = self._usage or Usage(0, 0)
         return ModelAnswered(
             self.requested,

@@ -168,7 +168,7 @@ class Turn:
             await self._conversation.write_metric(REFUSED_METRIC, finding.rule)
         self._conversation.emit_events(self._emit)
         self._end_wait()
-        self._emit(answer.answered(asyncio.get_running_loop().time()))
+        self._emit(answer.model_answered(asyncio.get_running_loop().time()))
 
     def _begin_wait(self) -> None:
         """Start the fillers for a wait for the model, where the project has any."""
@@ -189,7 +189,7 @@ class Turn:
 
     def _say(self, text: str, utterance: int | None = None, channel: str = "speech") -> None:
         # The history has the words before they are played; `FlowAgent.heard` shortens it after an interruption.
-        self._conversation.history.agent(text, utterance)
+        self._conversation.history.add_agent(text, utterance)
         self._said = True
         self._emit(Say(text, interruptible(self._conversation), channel))
 
@@ -213,7 +213,7 @@ class Turn:
         if function is not None:
             # The model sees the call as its own, so that the result has a place in the history.
             call = self._new_call(ToolCall("", function.name, "{}"))
-            self._conversation.history.called((call,))
+            self._conversation.history.add_calls((call,))
             await self._call(function, {}, call.id)
         elif self._said:
             await self.carry_out(Decision(utterance=""))
@@ -228,7 +228,7 @@ class Turn:
         they were not executed.
         """
         numbered = tuple(self._new_call(call) for call in calls)
-        self._conversation.history.called(numbered)
+        self._conversation.history.add_calls(numbered)
         self._stopped = False
         for call in numbered:
             await self._call_tool(call, toolset)
@@ -238,10 +238,10 @@ class Turn:
     async def _call_tool(self, call: ToolCall, toolset: Toolset) -> None:
         arguments, target, history = _arguments(call), toolset.find(call.name), self._conversation.history
         if arguments is None:
-            history.answered(call.id, "Error: the arguments are not a JSON object.")
+            history.add_answer(call.id, "Error: the arguments are not a JSON object.")
         elif target is None:
             log.warning("function_not_found", name=call.name)
-            history.answered(call.id, self._conversation.project.experimental.prompts.function_not_found)
+            history.add_answer(call.id, self._conversation.project.experimental.prompts.function_not_found)
         elif isinstance(target, ProjectFunction):
             # smart_vad: a caller who goes on speaking cancels the turn here, before the function has run.
             await asyncio.sleep(seconds_before_function(self._conversation, target))
@@ -249,7 +249,7 @@ class Turn:
         else:
             decision = await implicit_decision(self._functions, target, arguments)
             self._functions.apply(decision)
-            history.answered(call.id, decision.content)
+            history.add_answer(call.id, decision.content)
             await self.carry_out(decision)
 
 

@@ -90,11 +90,11 @@ class Project:
     """By display name."""
 
     def safety_of(self, channel: str) -> SafetyFilters | None:
-        """The channel's filters in place of the agent's."""
+        """Return the safety filters of a channel, or those of the agent where the channel has none of its own."""
         return self.safety.get(channel) or self.safety.get("")
 
     def step(self, flow: str | None, step: str | None) -> Step | None:
-        """None outside flows and on a function step."""
+        """Return a step that asks the model; None outside flows and on a function step."""
         found = self.flows.get(flow or "")
         return found.steps.get(step or "") if found else None
 
@@ -103,7 +103,7 @@ class Project:
         return found.function_steps.get(step or "") if found else None
 
     def all_functions(self) -> Iterator[ProjectFunction]:
-        """Every function file of the project."""
+        """Yield the functions of all function files."""
         yield from (each for each in (self.start_function, self.end_function) if each is not None)
         yield from self.functions.values()
         for flow in self.flows.values():

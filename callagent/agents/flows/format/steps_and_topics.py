@@ -57,7 +57,7 @@ class Step:
     barge_in: bool | None = None
     speech_end: float | None = None
     """Seconds of silence that end the caller's turn (`vad.vad_end`)."""
-    idle: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     """Its settings that this server does not act on, such as `asr.provider`."""
     model: str = ""
     """The platform's model name; empty: the project's."""
@@ -84,7 +84,7 @@ def load_step(root: Reader) -> Step:
         # None is not False: a step that says nothing leaves the decision to its flow.
         barge_in=root.map("barge_in").flag("is_enabled") if "barge_in" in root else None,
         speech_end=seconds(root.map("vad").number("vad_end")),
-        idle=tuple(_idle(root)),
+        ignored=tuple(_ignored(root)),
         model=root.map("llm").text("provider_model_id"),
         # An advanced step collects nothing by itself: what stands in these fields has no effect.
         entities=root.texts("extracted_entities") if is_default else (),
@@ -92,7 +92,7 @@ def load_step(root: Reader) -> Step:
     )
 
 
-def _idle(root: Reader) -> Iterator[str]:
+def _ignored(root: Reader) -> Iterator[str]:
     for section, honoured in (("asr", ()), ("vad", ("vad_end",)), ("llm", ("provider_model_id",))):
         values = root.map(section)
         yield from (f"{section}.{key}" for key in values.names() if key not in honoured and key in values)

@@ -43,7 +43,7 @@ class Mocks:
             for operation, answers in operations.items()
         }
 
-    def take(self, integration: str, operation: str) -> Plain | None:
+    def take_answer(self, integration: str, operation: str) -> Plain | None:
         """Return the next answer; None: there is none left, and the real service is called."""
         rules = self._left.get((integration, operation)) or []
         if not rules:
@@ -101,7 +101,7 @@ class ApiExecutor:
         """Call an operation: path variables in order or by name, all other arguments as `requests` takes them."""
         request = {key: options.pop(key) for key in _REQUEST_OPTIONS if key in options}
         url = f"{self._settings.get('base_url') or ''}/{_filled(operation['resource'], values, options)}"
-        mock = self._mocks.take(self._name, name)
+        mock = self._mocks.take_answer(self._name, name)
         if mock is not None:
             response = _mocked(mock, operation["method"], url)
         else:

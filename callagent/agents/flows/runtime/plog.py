@@ -56,8 +56,8 @@ class ConversationLogger:
         finally:
             self._bound.remove(fields)
 
-    def take(self) -> list[MutableJsonObject]:
-        """Return the entries since the last call of this method."""
+    def take_entries(self) -> list[MutableJsonObject]:
+        """Return the entries that were added since the last call of this method."""
         entries, self._entries = self._entries, []
         return entries
 

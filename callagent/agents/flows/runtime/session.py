@@ -69,7 +69,7 @@ class FlowSession:
                 return self._run(request)
             case "set_state":
                 self._conv.state.update(request.get("values") or {})
-                return self._state_answer(self._keeper.look())
+                return self._state_answer(self._keeper.take_changes())
             case "describe":
                 return {"functions": self._catalog.describe()}
             case "describe_remote":
@@ -100,14 +100,14 @@ class FlowSession:
             effects.disabled_topics = list(self._conv.knowledge_base.disabled_topics)
         effects.shown = self._conv._take_shown()
         # After a failure, too: what the function did to the state before it raised stands.
-        change = self._keeper.look()
+        change = self._keeper.take_changes()
         return {
             "returned": shown,
             "returned_kind": _kind(returned),
             "error": error,
             "effects": self._plain(effects),
             **self._state_answer(change),
-            "logs": self._log.take(),
+            "logs": self._log.take_entries(),
             "duration_ms": (time.monotonic() - started) * 1000,
         }
 

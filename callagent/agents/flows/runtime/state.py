@@ -122,7 +122,7 @@ VIEW_TOTAL = 512 * 1024
 
 @dataclass(slots=True)
 class StateChange:
-    """The changes of the state since the last `StateKeeper.look`."""
+    """The changes of the state since the last `StateKeeper.take_changes`."""
 
     added: MutableJsonObject = field(default_factory=dict)
     updated: MutableJsonObject = field(default_factory=dict)
@@ -141,7 +141,7 @@ class StateKeeper:
         self._state = state
         self._pickles: dict[str, bytes] = {}
         self._views: MutableJsonObject = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def view(self) -> MutableJsonObject:
@@ -163,8 +163,8 @@ class StateKeeper:
         self._views = self._project()
         return problems
 
-    def look(self) -> StateChange:
-        """Return the changes since the last look."""
+    def take_changes(self) -> StateChange:
+        """Return the changes of the state since the last call of this method."""
         change = StateChange()
         self._compare_views(change)
         self._compare_pickles(change)
@@ -187,11 +187,11 @@ class StateKeeper:
             try:
                 pickled = pickle.dumps((key, value), protocol=5)
             except Exception as error:  # the value's own code runs; the other keys must survive it
-                self._tell(change, name, f"{type(error).__name__}: {error_message(error)}")
+                self._report_once(change, name, f"{type(error).__name__}: {error_message(error)}")
                 continue
             # The worker goes on with the value. Only a replacement would be without it.
             if len(pickled) > KEY_LIMIT or total + len(pickled) > TOTAL_LIMIT:
-                self._tell(change, name, f"{len(pickled)} bytes are too many")
+                self._report_once(change, name, f"{len(pickled)} bytes are too many")
                 continue
             total += len(pickled)
             kept[name] = pickled
@@ -202,10 +202,10 @@ class StateKeeper:
             change.checkpoint[name] = None
         self._pickles = kept
 
-    def _tell(self, change: StateChange, name: str, why: str) -> None:
+    def _report_once(self, change: StateChange, name: str, why: str) -> None:
         """Report a problem once for each key, because the value is likely to stay for the rest of the call."""
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             change.problems.append(f"state key {name!r} cannot be kept: {why}")
 
     def _project(self) -> MutableJsonObject:

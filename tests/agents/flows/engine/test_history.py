@@ -9,14 +9,14 @@ from callagent.models.protocol import ToolCall
 def told() -> History:
     """A greeting, the caller, an answer of two sentences with a call, and an utterance of the function."""
     history = History()
-    history.agent("Welcome.")
-    history.user("book a table")
+    history.add_agent("Welcome.")
+    history.add_user("book a table")
     answer = history.new_utterance()
-    history.agent("Of course.", answer)
-    history.agent("One moment.", answer)
-    history.called((ToolCall("c1", "book", "{}"), ToolCall("c2", "other", "{}")))
-    history.answered("c1", "Booked for $name.")
-    history.agent("It is booked.")
+    history.add_agent("Of course.", answer)
+    history.add_agent("One moment.", answer)
+    history.add_calls((ToolCall("c1", "book", "{}"), ToolCall("c2", "other", "{}")))
+    history.add_answer("c1", "Booked for $name.")
+    history.add_agent("It is booked.")
     return history
 
 
@@ -39,7 +39,7 @@ def test_project_code_reads_utterances_by_role():
 
 def test_a_silent_turn_is_empty_for_the_project_and_told_to_the_model():
     history = History()
-    history.user("")
+    history.add_user("")
     assert history.plain() == [{"role": "user", "text": ""}]
     assert history.messages(str, "The user is silent.")[0]["content"] == "The user is silent."
 
@@ -63,20 +63,20 @@ def test_of_an_interrupted_turn_only_what_was_heard_stays(heard: str, left: list
 
 def test_results_of_the_last_turns_are_found_newest_first():
     history = told()
-    history.user("and?")
-    history.note("later")
+    history.add_user("and?")
+    history.add_note("later")
     assert list(history.recent_contents(2)) == ["later", "Booked for $name."]
     assert list(history.recent_contents(1)) == ["later"]
 
 
 def test_a_reopened_turn_leaves_the_history_unless_functions_ran_in_it() -> None:
     history = History()
-    history.user("a table")
-    history.agent("For when?")
-    history.user("for four")
+    history.add_user("a table")
+    history.add_agent("For when?")
+    history.add_user("for four")
     history.reopen()
     assert history.plain() == [{"role": "user", "text": "a table"}, {"role": "agent", "text": "For when?"}]
-    history.called((ToolCall("c1", "book", "{}"),))
+    history.add_calls((ToolCall("c1", "book", "{}"),))
     history.reopen()
     assert len(history.entries) == 3
     History().reopen()
@@ -84,13 +84,13 @@ def test_a_reopened_turn_leaves_the_history_unless_functions_ran_in_it() -> None
 
 def test_a_function_that_leaves_no_trace_goes_with_the_reopened_turn() -> None:
     history = History()
-    history.user("my order")
-    history.called((ToolCall("c1", "look", "{}"),))
+    history.add_user("my order")
+    history.add_calls((ToolCall("c1", "look", "{}"),))
     history.reopen(lambda function: function == "look")
     assert history.entries == []
-    history.answered("c1", "found")
+    history.add_answer("c1", "found")
     assert history.entries == []
-    history.user("my order of Friday")
-    history.called((ToolCall("c2", "look", "{}"), ToolCall("c3", "pay", "{}")))
+    history.add_user("my order of Friday")
+    history.add_calls((ToolCall("c2", "look", "{}"), ToolCall("c3", "pay", "{}")))
     history.reopen(lambda function: function == "look")
     assert len(history.entries) == 2
