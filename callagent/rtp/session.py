@@ -226,7 +226,7 @@ class RtpSession:
         self._socket = ports.bind()
         self.local_port: int = self._socket.getsockname()[1]
         self._control = ports.bind_control(self.local_port)
-        self._opened_at = now = time.monotonic()
+        self._opened_at = time.monotonic()
         self._parameters = RtpParameters(PCMU)
         self._stream: _Stream | None = None
         """Made when it is first needed: a call that is refused has none."""
@@ -236,14 +236,12 @@ class RtpSession:
         self._source: Callable[[], bytes | None] | None = None
         self._secure: SrtpSender | None = None
         self._destination: Address | None = None
-        self._held = False
+        self._held = self._closed = self._reported = False
         self._expecting = True
-        self._timeout = MediaTimeout(settings or RtpSettings(), now)
+        self._timeout = MediaTimeout(settings or RtpSettings(), self._opened_at)
         self._handle: PumpHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._pressed = asyncio.Event()
-        self._closed = False
-        self._reported = False
         self.send_errors = 0
         """Packets the kernel did not take: no route, port unreachable, full buffer."""
         self._lateness = 0.0

@@ -131,7 +131,7 @@ class Signalling:
                 opening = legs.listen(transport, address.host, address.port)
                 addresses.append((transport, *await _listening(f"sip.listen_{transport}", address, opening)))
         # After the sockets: a trunk registers with the address of one of them.
-        trunks = admission.trunks = legs.join(trunk_settings, rates.outgoing)
+        trunks = admission.trunks = legs.add_trunks(trunk_settings, rates.outgoing)
         trunks.start()
         stack.push_async_callback(trunks.close)
         certificate = _file(sip.certificate)

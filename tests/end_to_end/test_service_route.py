@@ -89,7 +89,7 @@ async def test_calls_go_both_ways_through_edge_and_home(transport: str, network:
     if transport == "tcp":
         await ours.legs.listen("tcp", "127.0.0.1", 0)
     server = Uri.parse(f"sip:127.0.0.1:{edge};transport={transport}")
-    trunks = ours.legs.join([TrunkSettings("network", server, register=True)])
+    trunks = ours.legs.add_trunks([TrunkSettings("network", server, register=True)])
     trunks.start()
     async with asyncio.timeout(PATIENCE):
         while not trunks.states["network"].registered:

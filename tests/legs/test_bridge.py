@@ -306,7 +306,7 @@ async def test_the_target_is_called_through_its_trunk(pump: Pump) -> None:
     own_host, own_port = await server.open("127.0.0.1", 0, SETTINGS)
     await phone.open("127.0.0.1", 0, SETTINGS)
     uri = Uri.parse(f"sip:{host}:{port}")
-    server.join([TrunkSettings("carrier", uri, Credentials("we", "secret", "carrier"))])
+    server.add_trunks([TrunkSettings("carrier", uri, Credentials("we", "secret", "carrier"))])
     ours = await phone.dial(f"sip:agent@{own_host}:{own_port}", caller='"A" <sip:anonymous@anonymous.invalid>')
     leg = await incoming.get()
     audio = SwitchedMedia(await leg.answer())

@@ -94,10 +94,10 @@ class SipLegFactory:
         self._own.signalling_ports.add(address[1])
         return address
 
-    def join(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
-        """Return the trunks, for their owner to start and close; calls to them prove who we are.
+    def add_trunks(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
+        """Place calls through these trunks from now on, and return them for the caller to start and close.
 
-        `may_call` is asked with the trunk's name before each call is placed, and returns False for one too soon.
+        `may_call` is asked with the trunk's name before each call is placed; it returns False for one too soon.
         """
         self._may_call = may_call
         self._trunks = Trunks(self._opened(), trunks)
@@ -116,13 +116,13 @@ class SipLegFactory:
         Raises `ValueError`, `OSError`, `PortsExhausted`, and `TooManyCalls` for a trunk that is called too often.
         """
         endpoint = self._opened()
-        uri = Uri.parse(target)
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
-            trunk = self._trunks.of_host(uri)
+            trunk = self._trunks.of_host(Uri.parse(target))
         self._expect_room_on(trunk)
         # A registrar may have named proxies that our calls have to pass (RFC 3608).
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
+        credentials = None if trunk is None else trunk.credentials
         media = self._media("" if trunk is None else trunk.name)
         session = self._session()
         negotiations: list[Negotiation] = []
@@ -134,13 +134,7 @@ class SipLegFactory:
 
         try:
             call = await endpoint.call(
-                target,
-                caller=caller,
-                body=offer,
-                headers=headers,
-                credentials=None if trunk is None else trunk.credentials,
-                proxy=proxy,
-                route=route,
+                target, caller=caller, body=offer, headers=headers, credentials=credentials, proxy=proxy, route=route
             )
         except (ValueError, OSError):
             # No leg owns the session yet, so its port would be lost.
