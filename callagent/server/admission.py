@@ -136,33 +136,35 @@ def _now() -> float:
 
 # File descriptors -----------------------------------------------------------------------------------------------------
 
-PER_CALL: Final = 12
-"""RTP and RTCP, a worker's socket, pidfd and output, a recording, a web socket, a bridge, connections to providers."""
-OWN: Final = 256
-"""Listeners, the store, zygotes, connections to providers, pages that watch."""
-RESERVE: Final = 2 * PER_CALL
-"""Free descriptors without which no call is taken: calls that begin at the same time have not opened theirs yet."""
+CALL_DESCRIPTORS: Final = 12
+"""File descriptors of a call: RTP and RTCP, a worker's socket, pidfd and output, a recording, a web socket, a bridge,
+connections to providers."""
+SERVER_DESCRIPTORS: Final = 256
+"""File descriptors of the server itself: listeners, the store, zygotes, connections to providers, dashboard pages."""
+FREE_DESCRIPTORS: Final = 2 * CALL_DESCRIPTORS
+"""File descriptors that have to be free for a call to be taken. More than those of one call: others that have begun
+just now have not opened theirs yet."""
 
 
 def calls_that_fit(calls: int) -> int:
     """Raise the soft limit of descriptors to what `calls` at a time need; return how many the hard limit lets in, one
     at least."""
-    needed = OWN + RESERVE + PER_CALL * calls
+    needed = SERVER_DESCRIPTORS + FREE_DESCRIPTORS + CALL_DESCRIPTORS * calls
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return calls
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return max(1, min(calls, (allowed - OWN - RESERVE) // PER_CALL))
+    return max(1, min(calls, (allowed - SERVER_DESCRIPTORS - FREE_DESCRIPTORS) // CALL_DESCRIPTORS))
 
 
 def room_for_call() -> bool:
-    """Return whether `RESERVE` descriptors are free now; it takes some microseconds."""
+    """Return whether `FREE_DESCRIPTORS` descriptors are free now; it takes some microseconds."""
     # The kernel has no count of the free ones that would be cheaper than to take them: /proc lists each open one.
     opened: list[int] = []
     try:
         opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        while len(opened) < RESERVE:
+        while len(opened) < FREE_DESCRIPTORS:
             opened.append(os.dup(opened[0]))
     except OSError:
         return False

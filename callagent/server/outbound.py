@@ -45,7 +45,7 @@ def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers
         return TransferTarget(handoff.destination, "", "bye", headers, left_out=left_out)
     if handoff.method not in METHODS:
         raise TargetRefused(f"handoff '{handoff.destination}': there is no method '{handoff.method}'")
-    target, name, uri = _place(handoff, targets)
+    target, name, uri = _destination(handoff, targets)
     return TransferTarget(
         name,
         uri,
@@ -61,7 +61,7 @@ def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers
     )
 
 
-def _place(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, str]:
+def _destination(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, str]:
     """Return the target, the name of the place and its URI or number. Raises `TargetRefused`."""
     # A name of the settings goes first, then a number that a target has as its own, then the rules for prefixes.
     for target in targets:
@@ -120,7 +120,7 @@ def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
 
 async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg:
     """Dial, and return the leg of the call that rings. Raises `TargetRefused` and `DialRefused`."""
-    uri, caller = _way(asked, config)
+    uri, caller = _dial_uris(asked, config)
     try:
         leg = await legs.dial(uri, caller=caller)
     except (ValueError, OSError, PortsExhausted) as error:
@@ -129,7 +129,7 @@ async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg
     return leg
 
 
-def _way(asked: Dial, config: Config) -> tuple[str, str | None]:
+def _dial_uris(asked: Dial, config: Config) -> tuple[str, str | None]:
     """Return the URI to call and the one to call from. They consist of settings and of checked numbers only."""
     # Checked like a handoff of an agent: whoever may place calls reaches what the settings allow, and no more.
     if bool(asked.target) == bool(asked.to_number):

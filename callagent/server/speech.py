@@ -215,19 +215,22 @@ def _in_order(*callbacks: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], 
     return call_each
 
 
-HASTE: Final = 10.0
+FEED_SPEED: Final = 10.0
 """How many times faster than real time an utterance is fed: recognisers have queues for the audio of a call."""
-_AT_ONCE: Final = 25 * FRAME_BYTES
+_FEED_BYTES: Final = 25 * FRAME_BYTES
+"""Fed without a pause: 0.5 s of audio."""
 SPEAKING_SECONDS: Final = 30.0
 """Longest time for a voice to deliver a text."""
 
 
 class Speaking(Protocol):
+    """What `WholeUtterances` needs of a voice."""
+
     def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]: ...
 
 
 class WholeUtterances:
-    """Implements `web.Utterances`; recogniser and voices are the calls' own."""
+    """Recognises and speaks whole utterances outside of calls (`web.Utterances`), with the providers of calls."""
 
     def __init__(
         self,
@@ -242,6 +245,7 @@ class WholeUtterances:
         self._final_seconds = final_seconds
 
     async def recognise(self, pcm: bytes) -> str:
+        """Return the transcript of an utterance. Raises `ProviderError`."""
         if self._recognizer is None:
             raise ProviderError("no recogniser is set up")
         final: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -254,10 +258,10 @@ class WholeUtterances:
         try:
             stream.begin(RecognizerSettings(self._language))
             # In steps, with pauses between them: a queue that is full would drop audio.
-            for start in range(0, len(pcm), _AT_ONCE):
-                for frame in range(start, min(start + _AT_ONCE, len(pcm)), FRAME_BYTES):
+            for start in range(0, len(pcm), _FEED_BYTES):
+                for frame in range(start, min(start + _FEED_BYTES, len(pcm)), FRAME_BYTES):
                     stream.feed(pcm[frame : frame + FRAME_BYTES].ljust(FRAME_BYTES, b"\0"))
-                await asyncio.sleep(_AT_ONCE / FRAME_BYTES * FRAME_SECONDS / HASTE)
+                await asyncio.sleep(_FEED_BYTES / FRAME_BYTES * FRAME_SECONDS / FEED_SPEED)
             stream.finish()
             async with asyncio.timeout(self._final_seconds + len(pcm) / FRAME_BYTES * FRAME_SECONDS):
                 return await final
@@ -267,13 +271,14 @@ class WholeUtterances:
             stream.close()
 
     async def speak(self, project: AgentProject, text: str) -> bytes:
+        """Return a text as spoken by the voice of a project. Raises `ProviderError`."""
         source = self._voice_of(project).speak(text, VoiceSettings(language=self._language))
-        said = bytearray()
+        audio = bytearray()
         try:
             # Closing the generator stops the provider's work.
             async with asyncio.timeout(SPEAKING_SECONDS), aclosing(source):
                 async for chunk in source:
-                    said += chunk.pcm
+                    audio += chunk.pcm
         except TimeoutError:
             raise ProviderError("no voice answered in time") from None
-        return bytes(said)
+        return bytes(audio)

@@ -82,7 +82,7 @@ class ProcessLease:
         self._on_close = on_close
         self._output_left = output_bytes
         self._checkpoint: dict[str, bytes] = {}
-        self._link: _Link | None = None
+        self._link: _WorkerConnection | None = None
         self._zygote: ZygoteProcess | None = None
         self._busy = False
         self._lost = False
@@ -99,7 +99,7 @@ class ProcessLease:
         """Have a worker forked and the call's session opened in it, from the last checkpoint. Raises `WorkerDied`."""
         process = await self._fork(self._zygote, self._folder.path)
         self._zygote = process.zygote
-        link = _Link(process, self._output_left)
+        link = _WorkerConnection(process, self._output_left)
         WORKER_FIGURES.live += 1
         WORKER_FIGURES.started += 1
         WORKER_FIGURES.replaced += self._lost
@@ -224,7 +224,7 @@ class ProcessLease:
             self._drop(self._link)
             self._link = None
 
-    def _drop(self, link: _Link) -> None:
+    def _drop(self, link: _WorkerConnection) -> None:
         WORKER_FIGURES.live -= 1
         self._ending = [ended for ended in self._ending if not ended.done()]
         self._ending.append(link.process.ended)
@@ -245,7 +245,7 @@ async def _reply(message: Plain, on_message: OnMessage) -> Plain:
         return {"error": str(error) or type(error).__name__}
 
 
-class _Link:
+class _WorkerConnection:
     """The core's connection to one worker process: socket, output and notice of its end."""
 
     def __init__(self, process: WorkerProcess, output_left: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.server.admission import OWN, PER_CALL, RESERVE
+from callagent.server.admission import CALL_DESCRIPTORS, FREE_DESCRIPTORS, SERVER_DESCRIPTORS
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import MILL, scripts, talker, until
 from tests.end_to_end.server_process import serve
@@ -29,7 +29,7 @@ soft, hard, calls = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(calls_that_fit(calls), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
-FEW = OWN + RESERVE + 10 * PER_CALL
+FEW = SERVER_DESCRIPTORS + FREE_DESCRIPTORS + 10 * CALL_DESCRIPTORS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from callagent.config import Config, SipSettings, Target, Trunk
 from callagent.errors import CallagentError
-from callagent.server.outbound import _way
+from callagent.server.outbound import _dial_uris
 from callagent.web.control import Dial
 
 CONFIG = Config(
@@ -40,7 +40,7 @@ CONFIG = Config(
     ],
 )
 def test_the_settings_say_where_a_call_goes(asked: Dial, way: tuple[str, str | None]) -> None:
-    assert _way(asked, CONFIG) == way
+    assert _dial_uris(asked, CONFIG) == way
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_the_settings_say_where_a_call_goes(asked: Dial, way: tuple[str, str | N
 )
 def test_nothing_else_is_called(asked: Dial) -> None:
     with pytest.raises(CallagentError):
-        _way(asked, CONFIG)
+        _dial_uris(asked, CONFIG)
