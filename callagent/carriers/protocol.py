@@ -1,4 +1,4 @@
-"""The three protocols of a carrier, which are all that the shared code knows of it, and what they speak of.
+"""The three protocols of a carrier, which are all that the shared code knows of it, and their data types.
 
 `CarrierDialect`: the messages of a media stream, without I/O. A dialect is made for one stream; it turns the messages
 of the socket into events, and audio to be played into messages. It sends nothing itself and reads no clock, so that a

@@ -132,7 +132,7 @@ class SessionTable:
 
 
 async def _open_deployment(app: CxProject, deployment: JsonValue) -> CxProject:
-    """Return the app as a deployment of it has it. Raises `InputRefused`, `NotFound`."""
+    """Return the app as a deployment defines it. Raises `InputRefused`, `NotFound`."""
     named = _DEPLOYMENT.fullmatch(deployment) if isinstance(deployment, str) else None
     if named is None:
         raise InputRefused("'deployment' should end in apps/APP/deployments/ID")

@@ -89,7 +89,7 @@ class FailoverRecognizer:
 
 
 class WatchedRecognizer:
-    """One call's view of the line-up, which tells the call of outages."""
+    """One call's view of the line-up; `on_outage` is called when no member understood an utterance."""
 
     def __init__(self, recognizer: FailoverRecognizer, on_outage: Callable[[], None]) -> None:
         self._recognizer = recognizer

@@ -299,7 +299,7 @@ _RULES: tuple[Rule, ...] = (
 
 
 _LANGUAGES: dict[str, Callable[[str, str], str]] = {"en": english}
-"""Primary language -> what writes a text of it out, given the text and its region."""
+"""Primary language -> the function that puts words into a text, given the text and its region."""
 
 
 def speakable(text: str, language: str) -> str:

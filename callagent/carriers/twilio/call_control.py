@@ -95,7 +95,7 @@ class TwilioApi:
         await self._update(call_sid, twiml=twiml)
 
     async def invite(self, room: str, caller: str, target: str, seconds: int, report: str) -> None:
-        """Call `target` into the conference `room`; the URL `report` is told how it goes. Raises `ControlFailed`."""
+        """Call `target` into the conference `room`; Twilio sends reports to `report`. Raises `ControlFailed`."""
         await self._ask(
             lambda client: client.conferences(room).participants.create_async(
                 from_=caller,

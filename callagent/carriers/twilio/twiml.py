@@ -42,7 +42,7 @@ class DialTarget:
     """Whether the answer alone does not count: the person has to press a key."""
 
     def element(self, report: str) -> str:
-        """Return the noun inside `<Dial>`; the URL `report` is told of the answer. Raises `ValueError`."""
+        """Return the noun inside `<Dial>`; an answer is reported to the URL `report`. Raises `ValueError`."""
         attributes = "" if self.confirmed else f' statusCallback={quoteattr(report)} statusCallbackEvent="answered"'
         if self.greeting:
             attributes += f" url={quoteattr(self.greeting)}"
@@ -71,7 +71,7 @@ class TwiML:
     content_type = "text/xml"
 
     def __init__(self, stream_url: str, voice_url: str, greeting_url: str) -> None:
-        """`voice_url` is asked what to do when a stream has ended, `greeting_url` is told the key a person pressed."""
+        """Twilio asks `voice_url` what to do when a stream has ended, and sends keys to `greeting_url`."""
         self._stream_url = stream_url
         self._voice_url = voice_url
         self._greeting_url = greeting_url
@@ -104,7 +104,7 @@ def connect(stream_url: str, parameters: Mapping[str, str], then: str) -> str:
 
 
 def dial(target: DialTarget, report: str, timeout: int) -> str:
-    """Ring the target for `timeout` seconds; `report` is told of the answer and of the end. Raises `ValueError`."""
+    """Ring the target for `timeout` seconds; answer and end are reported to the URL `report`. Raises `ValueError`."""
     caller = f" callerId={quoteattr(target.caller)}" if target.caller else ""
     return (
         '<?xml version="1.0" encoding="UTF-8"?><Response>'
@@ -132,7 +132,7 @@ def conference(room: str, report: str) -> str:
 
 
 def greet(text: str, confirm: str, action: str) -> str:
-    """Say `text` to the person who was dialled; with a key `confirm`, the key that they press is told to `action`."""
+    """Say `text` to the person who was dialled; with `confirm`, the key that they press is sent to `action`."""
     verbs = f"<Say>{escape(text)}</Say>" if text else ""
     if confirm:
         # Without a key in time the person is hung up on; the default key "#", which ends an input, is a key like any

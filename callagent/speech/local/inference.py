@@ -188,7 +188,7 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
         try:
             reply = encode(serve(request))
         except Exception as error:
-            # The edge of one request: whatever an engine raises, the call that asked is told and the others go on.
+            # The edge of one request: whatever an engine raises is its answer, and the requests of other calls go on.
             traceback.print_exc()
             reply = encode(Failed(request.number, f"{type(error).__name__}: {error}"))
         with sending:
@@ -303,7 +303,7 @@ class Jobs:
             number = heapq.heappop(self._waiting)[1]
             job = self._live.pop(number, None)
             if job is not None and job.due >= now:
-                # From here on the deadline is the process's, no longer that of whoever asked.
+                # From here on the deadline bounds the work of the process, no longer the wait of the caller.
                 job.due = now + self._max_seconds
                 self._running[number] = job
                 return number, job
@@ -533,7 +533,7 @@ class Engine:
             self._writer.write(encode(job.make(number)))
 
     def _check_deadlines(self) -> None:
-        """Answer what nobody waits for any more; kill a process that hangs."""
+        """Answer waiting jobs whose deadline has passed with None; kill a process that hangs."""
         loop = asyncio.get_running_loop()
         self._watch = None
         if self._jobs.expire(loop.time()) and self._process and self._process.returncode is None:

@@ -68,7 +68,7 @@ class AzureVoice:
 
 RECOGNIZER_URL = "https://eastus.stt.speech.microsoft.com"
 ANSWER_LIMIT = 1 << 20
-# How Azure says that nothing was said.
+# Statuses of an utterance in which Azure recognised no speech.
 _NOTHING = ("NoMatch", "InitialSilenceTimeout", "BabbleTimeout")
 
 
