@@ -3,7 +3,7 @@ import time
 
 LOOK_UP_SECONDS = 3.0
 
-# Stands for the carrier's own system: the same answer to the same number, and slow.
+# It stands for the carrier's own system, which is slow and gives the same answer to the same number.
 PARCELS = {
     "84276": {"status": "missed", "text": "Nobody was in when we called"},
     "55014": {"status": "on_its_way", "text": "It left our sorting centre this morning and arrives tomorrow"},
@@ -16,7 +16,7 @@ def digits_of(spoken: str) -> str:
 
 
 def look_up(tracking_number: str) -> dict:
-    """What is known of a parcel; {} for a number that we do not have."""
+    """Return what is known of a parcel; nothing for a number that we do not have."""
     time.sleep(LOOK_UP_SECONDS)
     return dict(PARCELS.get(tracking_number, {}))
 

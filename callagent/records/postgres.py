@@ -65,18 +65,22 @@ class PostgresDatabase:
 
         try:
             async with asyncio.timeout(QUERY_SECONDS):
-                pool = self._pool
-                # The pool opens no connection before one is needed (`min_size=0`).
-                if pool is None:
-                    pool = self._pool = await asyncpg.create_pool(self._url, min_size=0, max_size=4)
-                async with pool.acquire() as connection:
-                    results: list[list[Row]] = []
-                    for statement in statements:
-                        rows = await connection.fetch(numbered(statement.sql), *statement.values)
-                        results.append([{name: _as_json(value) for name, value in row.items()} for row in rows])
-                    return results
+                return await self._query(statements)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise StoreUnavailable(f"the database could not be read: {error or 'it took too long'}") from None
+
+    async def _query(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        import asyncpg
+
+        if self._pool is None:
+            # The pool opens no connection before one is needed (`min_size=0`).
+            self._pool = await asyncpg.create_pool(self._url, min_size=0, max_size=4)
+        results: list[list[Row]] = []
+        async with self._pool.acquire() as connection:
+            for statement in statements:
+                rows = await connection.fetch(numbered(statement.sql), *statement.values)
+                results.append([{name: _as_json(value) for name, value in row.items()} for row in rows])
+        return results
 
     async def close(self) -> None:
         if self._pool is not None:

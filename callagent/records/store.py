@@ -16,7 +16,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -244,17 +244,16 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         """Open the database, with its tables. Raises `OSError` and `sqlite3.Error`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, isolation_level=None)
-        try:
+        with ExitStack() as stack:
+            connection = stack.enter_context(closing(sqlite3.connect(self.path, isolation_level=None)))
             connection.execute("PRAGMA busy_timeout = 5000")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             if tables.migrate(connection):
                 self._refill(connection)
-        except BaseException:
-            connection.close()
-            raise
+            # It stays open, unless something above has failed.
+            stack.pop_all()
         return connection
 
     def _run(self) -> None:

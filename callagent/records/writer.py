@@ -432,12 +432,13 @@ class RecordWriter:
             await self._apply(self.backlog.first(_BATCH))
 
     async def _apply_evicted(self) -> None:
-        self.backlog.evicted = False
+        # Noted before the file is read: entries that are evicted meanwhile are noted anew.
+        self.backlog.evicted, applied = False, False
         try:
             await self._apply_file(self._spool.path)
-        except BaseException:
-            self.backlog.evicted = True
-            raise
+            applied = True
+        finally:
+            self.backlog.evicted |= not applied
 
     async def _apply_file(self, path: Path, *, claimed: bool = False) -> None:
         """Write the entries of a spool file; a `claimed` one is removed after that. Raises what the store raises."""

@@ -2,7 +2,7 @@ from _gen import *  # <AUTO GENERATED>
 from datetime import date, timedelta
 
 SUNDAY = 6
-MOST_DAYS_AHEAD = 14
+MAX_DAYS_AHEAD = 14
 
 
 def check_day(conv: Conversation, flow: Flow):
@@ -10,7 +10,7 @@ def check_day(conv: Conversation, flow: Flow):
     today = conv.clock.today()
     day = _parse(conv.state.delivery_date)
     flow.goto_step("Delivery day")
-    if day is None or not today < day <= today + timedelta(days=MOST_DAYS_AHEAD):
+    if day is None or not today < day <= today + timedelta(days=MAX_DAYS_AHEAD):
         return {"utterance": "I can book a day in the next two weeks. Which day suits you?"}
     if day.weekday() == SUNDAY:
         return {"utterance": "We do not deliver on Sundays. Which other day suits you?"}

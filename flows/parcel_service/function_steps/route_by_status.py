@@ -1,6 +1,6 @@
 from _gen import *  # <AUTO GENERATED>
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 
 def route_by_status(conv: Conversation, flow: Flow):
@@ -22,7 +22,7 @@ def route_by_status(conv: Conversation, flow: Flow):
 
 def _not_found(conv: Conversation, flow: Flow, number: str):
     conv.write_metric("PARCEL_STATUS", "unknown")
-    if conv.state.attempts >= MOST_ATTEMPTS:
+    if conv.state.attempts >= MAX_ATTEMPTS:
         conv.state.outcome = "transferred"
         conv.state.reason = "parcel not found"
         return conv.call_handoff("support", "parcel_not_found", "I cannot find your parcel. A colleague will help you.")
