@@ -23,7 +23,7 @@ from callagent.agents.flows import FlowProject, FlowSettings, TestCase, load_tes
 from callagent.call_info import CallInfo
 from callagent.config import Config, override
 from callagent.errors import UserError
-from callagent.json_values import JsonObject, MutableJsonObject, parse_json
+from callagent.json_values import JsonObject, MutableJsonObject, objects_at, parse_json
 from callagent.server import flow_settings, instant, open_language_model, open_project
 from callagent.testing import AppCast, Cast, TestResult, read_caller_file, run_app_suite, run_suite
 
@@ -249,7 +249,7 @@ def _conversation(result: TestResult) -> Iterator[str]:
     for turn in result.turns:
         if turn["user_input"] is not None:
             yield f"caller: {turn['user_input']}"
-        for call in turn["function_calls"]:
+        for call in objects_at(turn, "function_calls"):
             yield f"        {call['name']}({json.dumps(call['arguments'], ensure_ascii=False, default=str)})"
         yield f"agent:  {turn['agent_response']}"
 

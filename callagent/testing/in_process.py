@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import SupportsIndex
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
 from callagent.workers import (
@@ -59,19 +59,22 @@ class _Slept:
 
 
 class _Thread:
-    """One request in a thread that only runs while `resume()` waits for it. It is the session's channel."""
+    """One request in a thread that only runs while `resume()` waits for it. It is the session's channel.
+
+    The two queues hand the turn to and fro, so that of the loop and the thread only one ever runs.
+    """
 
     def __init__(self) -> None:
         self._to_loop: SimpleQueue[_Answered | _Raised | _Sent | _Slept] = SimpleQueue()
-        self._to_thread: SimpleQueue[Any] = SimpleQueue()
+        self._to_thread: SimpleQueue[object] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def start(self, session: Session, request: Plain) -> _Answered | _Raised | _Sent | _Slept:
         self._thread = threading.Thread(target=self._run, args=(session, request), daemon=True)
         return self.resume(None)
 
-    def resume(self, value: Any) -> _Answered | _Raised | _Sent | _Slept:
-        """Let the thread go on with `value` (an exception is raised in it) until it needs the loop again."""
+    def resume(self, value: object) -> _Answered | _Raised | _Sent | _Slept:
+        """Let the thread go on with `value`, or raise it there, until the thread needs the loop again."""
         assert self._thread is not None
         with _loop_time():
             if self._thread.ident is None:
@@ -89,13 +92,14 @@ class _Thread:
     def send(self, message: Plain) -> None:
         self._hand_over(_Sent(message))
 
-    def ask(self, message: Plain) -> Any:
+    def ask(self, message: Plain) -> object:
         return self._hand_over(_Sent(message))
 
     def sleep(self, seconds: float) -> None:
         self._hand_over(_Slept(seconds))
 
-    def _hand_over(self, event: _Sent | _Slept) -> Any:
+    def _hand_over(self, event: _Sent | _Slept) -> object:
+        """Give the turn to the loop, and return what it resumes the thread with."""
         self._to_loop.put(event)
         value = self._to_thread.get()
         if isinstance(value, BaseException):
@@ -115,17 +119,20 @@ class _Thread:
 _own = threading.local()
 
 
-def _sleep(seconds: Any) -> None:
+def _sleep(seconds: float | SupportsIndex, /) -> None:
     thread: _Thread | None = getattr(_own, "thread", None)
     if thread is None:
         _real_sleep(seconds)
     else:
-        thread.sleep(seconds)
+        thread.sleep(float(seconds))
 
 
 @contextmanager
 def _loop_time() -> Iterator[None]:
-    """`time.sleep` is ours: while project code runs, and while it is imported (`from time import sleep`)."""
+    """Put `_sleep` in the place of `time.sleep` while project code runs, and while it is imported.
+
+    At import because of `from time import sleep`, which keeps the function that it finds.
+    """
     time.sleep = _sleep
     try:
         yield
@@ -139,7 +146,7 @@ def _load(project: ProjectRuntime) -> Runtime:
 
 
 class _SessionChannel:
-    """Leads to whichever thread runs now; messages outside of a run are dropped."""
+    """The channel of a session: it leads to whichever thread runs now. Messages outside of a run are dropped."""
 
     def __init__(self) -> None:
         self.thread: _Thread | None = None
@@ -148,13 +155,15 @@ class _SessionChannel:
         if self.thread is not None:
             self.thread.send(message)
 
-    def ask(self, message: Plain) -> Any:
+    def ask(self, message: Plain) -> object:
         if self.thread is None:
             raise AskFailed("nothing is running")
         return self.thread.ask(message)
 
 
 class InProcessLease:
+    """A `Lease` whose project code runs in this process."""
+
     def __init__(self, runtime: Runtime, context: Plain) -> None:
         self._runtime = runtime
         self._context = context
@@ -193,11 +202,12 @@ class InProcessLease:
             while not isinstance(event, (_Answered, _Raised)):
                 if isinstance(event, _Slept):
                     await asyncio.sleep(event.seconds)
-                    value: Any = None
+                    value: object = None
                 else:
                     value = await _deliver(event.message, on_message)
                 event = thread.resume(value)
         finally:
+            # The request has ended, or was cancelled: then the thread would wait for ever at its message or sleep.
             thread.unwind(event)
         if isinstance(event, _Raised):
             self._replace()
@@ -209,8 +219,8 @@ class InProcessLease:
         self._session = self._runtime.open(self._context, dict(self._checkpoint), self._channel)
 
 
-async def _deliver(message: Plain, on_message: OnMessage) -> Any:
-    """The message's answer; an error that the project may know of becomes `AskFailed`, to be raised in the thread."""
+async def _deliver(message: Plain, on_message: OnMessage) -> object:
+    """Return the message's answer; an error that the project may know of is an `AskFailed`, for the thread to raise."""
     try:
         given = on_message(message)
         result = await given if inspect.isawaitable(given) else given
@@ -222,7 +232,7 @@ async def _deliver(message: Plain, on_message: OnMessage) -> Any:
 
 
 class InProcessPool:
-    """`WorkerPool` for one project, in this process."""
+    """A `WorkerPool` for one project, in this process."""
 
     def __init__(self, runtime: ProjectRuntime) -> None:
         self._project = runtime

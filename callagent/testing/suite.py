@@ -1,12 +1,12 @@
 """Run a project's test cases, one conversation each, and the tests that lie with an app.
 
-An app's tests are tool tests, goldens and simulations; its tools answer with their fakes.
+An app's tests are tool tests, goldens and simulations; its tools answer with their fakes. A caller is played by lines
+of a file or by a language model; a model also judges the statements that a test makes about the conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 from callagent.agents.cx import (
     CxProject,
@@ -28,33 +28,46 @@ from callagent.agents.cx import (
 )
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase
 from callagent.errors import CallagentError, ProviderError, ProviderTimeout, UserError
+from callagent.json_values import (
+    JsonObject,
+    MutableJsonObject,
+    is_true,
+    object_at,
+    objects_at,
+    parse_object,
+    text_at,
+)
 from callagent.models import LanguageModel, Message, ModelSettings, ScriptedModel
-from callagent.testing.text_chat import ChatOptions, TextCall, open_text_call
+from callagent.testing.text_chat import ChatOptions, TextCall, TurnRow, open_text_call
 
 MAX_TURNS = 40
 
 
 @dataclass(slots=True)
 class TestResult:
+    """How one test went."""
+
+    # pytest would take it for a class of tests, by its name.
     __test__ = False
     name: str
     file: str
     passed: bool
     seconds: float
-    prompt_assertion_results: list[dict[str, Any]] = field(default_factory=list)
+    prompt_assertion_results: list[Verdict] = field(default_factory=list)
     function_call_failures: list[str] = field(default_factory=list)
     error: str | None = None
     """Why the conversation itself could not be held."""
-    turns: list[dict[str, Any]] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    metrics: list[JsonObject] = field(default_factory=list)
     end_reason: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
+        """Return the result as JSON data."""
         return asdict(self)
 
     @property
     def failures(self) -> list[str]:
-        """Everything that made it fail, one text each."""
+        """Everything that made the test fail, one text each."""
         found = [self.error] if self.error else []
         found += [
             f"{one['prompt']}: {one['reason']}" for one in self.prompt_assertion_results if one["is_pass"] is False
@@ -76,9 +89,9 @@ class Cast:
 
 
 async def run_suite(
-    cast: Cast, cases: Sequence[TestCase], clock: Callable[[], float], told: Callable[[TestResult], None]
+    cast: Cast, cases: Sequence[TestCase], clock: Callable[[], float], on_result: Callable[[TestResult], None]
 ) -> list[TestResult]:
-    """One after the other; `told` hears of each as it ends."""
+    """Run the cases one after the other; `on_result` is called with each result as its test ends."""
     results = []
     for case in cases:
         began = clock()
@@ -90,7 +103,7 @@ async def run_suite(
         result.seconds = round(clock() - began, 3)
         result.passed = not result.failures
         results.append(result)
-        told(result)
+        on_result(result)
     return results
 
 
@@ -105,15 +118,16 @@ async def _run(cast: Cast, case: TestCase, result: TestResult) -> None:
     try:
         await converse(call, _caller(cast, case, lines), result)
     finally:
+        # Also after a failure: what the test wrote until then may explain it.
         record = (await call.close())["record"]
-        result.metrics, result.end_reason = record["metrics"], record["end_reason"]
+        result.metrics, result.end_reason = objects_at(record, "metrics"), text_at(record, "end_reason")
     judge = ScriptedModel.from_entries(*lines.judge) if lines is not None and lines.judge else cast.simulator
     result.prompt_assertion_results = await judge_prompts(judge, case.prompt_assertions, result.turns)
     result.function_call_failures = judge_function_calls(case, result.turns)
 
 
 async def converse(call: TextCall, caller: Caller, result: TestResult, limit: int = MAX_TURNS) -> None:
-    """Until the call ends, the caller has nothing more to say, or `limit` turns are over."""
+    """Hold the conversation until the call ends, the caller has nothing more to say, or `limit` turns are over."""
     conversation: list[tuple[str, str]] = []
     row = await call.start()
     for number in range(limit):
@@ -155,10 +169,10 @@ def _settings(settings: FlowSettings, case: TestCase) -> FlowSettings:
     )
 
 
-def _turn(row: Mapping[str, Any], *, first: bool) -> dict[str, Any]:
-    """A turn in the shape of the format's test results."""
+def _turn(row: TurnRow, *, first: bool) -> Turn:
+    """Return a turn in the shape of the format's test results."""
     ended = row["ended"]
-    shown = {
+    shown: MutableJsonObject = {
         "user_input": None if first else row["user"],
         "agent_response": " ".join(row["agent"]),
         "function_calls": [
@@ -175,13 +189,14 @@ def _turn(row: Mapping[str, Any], *, first: bool) -> dict[str, Any]:
 
 
 Wanted = Callable[[str, Sequence[str]], bool]
+"""Whether a test of this name, with these tags, is to run."""
 Job = tuple[str, str, Callable[[TestResult], Awaitable[None]]]
 """File, name, and what fills in the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppCast:
-    """Who takes part."""
+    """Who takes part in the tests of an app."""
 
     path: Path
     simulator: LanguageModel | None
@@ -195,9 +210,12 @@ class _Failures(Protocol):
 
 
 async def run_app_suite(
-    project: CxProject, cast: AppCast, wanted: Wanted, told: Callable[[TestResult], None]
+    project: CxProject, cast: AppCast, wanted: Wanted, on_result: Callable[[TestResult], None]
 ) -> list[TestResult]:
-    """One after the other; `told` hears of each as it ends. Raises `UserError` when there are none."""
+    """Run the wanted tests one after the other; `on_result` is called with each result as its test ends.
+
+    Raises `UserError` where there are none.
+    """
     jobs = _jobs(project, cast, wanted)
     if not jobs:
         raise UserError(f"no test to run with '{cast.path}': evals/ and evaluations/ hold none of that name or tag")
@@ -212,7 +230,7 @@ async def run_app_suite(
         result.seconds = round(time.monotonic() - began, 3)
         result.passed = not result.failures
         results.append(result)
-        told(result)
+        on_result(result)
     return results
 
 
@@ -250,10 +268,11 @@ async def _simulate(project: CxProject, cast: AppCast, simulation: Simulation, r
     try:
         await converse(call, caller, result, simulation.max_turns)
     finally:
+        # Also after a failure: what the test wrote until then may explain it.
         record = (await call.close())["record"]
-        result.metrics, result.end_reason = record["metrics"], record["end_reason"]
+        result.metrics, result.end_reason = objects_at(record, "metrics"), text_at(record, "end_reason")
     result.prompt_assertion_results = await judge_prompts(cast.simulator, simulation.expectations, result.turns)
-    called = [(each["name"], each["arguments"]) for turn in result.turns for each in turn["function_calls"]]
+    called = [(text_at(each, "name"), object_at(each, "arguments")) for each in _calls(result.turns)]
     result.function_call_failures = call_failures(simulation.calls, called)
 
 
@@ -281,12 +300,16 @@ or transfers you, write only {hang_up}."""
 
 
 class Caller(Protocol):
+    """Plays the caller of a test."""
+
     async def next_line(self, conversation: Sequence[tuple[str, str]]) -> str | None:
-        """What the caller says after `conversation`, pairs of `caller` or `agent` and words. None: hangs up."""
+        """Return what the caller says after `conversation`, pairs of `caller` or `agent` and words. None: hangs up."""
 
 
 @dataclass(slots=True)
 class ScriptedCaller:
+    """A caller who says the same lines whatever the agent answers."""
+
     lines: Sequence[str]
     _next: int = 0
 
@@ -299,6 +322,8 @@ class ScriptedCaller:
 
 @dataclass(frozen=True, slots=True)
 class ModelCaller:
+    """A caller whom a language model plays."""
+
     model: LanguageModel
     scenario: str
     language: str
@@ -314,7 +339,7 @@ class ModelCaller:
 
 
 async def ask(model: LanguageModel, messages: Sequence[Message], *, json_output: bool = False) -> str:
-    """One whole answer. Raises `ProviderError`."""
+    """Return one whole answer. Raises `ProviderError`."""
     text = ""
     try:
         async with (
@@ -333,14 +358,14 @@ class Lines:
     """What a caller file holds for one test."""
 
     says: tuple[str, ...]
-    model: tuple[Mapping[str, Any], ...] | None = None
+    model: tuple[Mapping[str, object], ...] | None = None
     """A model script for the agent; None: the configured model."""
-    judge: tuple[Mapping[str, Any], ...] = field(default=())
+    judge: tuple[Mapping[str, object], ...] = field(default=())
     """A model script for the judge of the prompt assertions."""
 
 
 def read_caller_file(path: Path) -> dict[str, Lines]:
-    """Test name -> its lines. Raises `UserError` naming file and test."""
+    """Return the lines for the name of each test. Raises `UserError` naming file and test."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -374,7 +399,7 @@ def _texts(value: object, place: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _entries(value: object, place: str) -> tuple[Mapping[str, Any], ...]:
+def _entries(value: object, place: str) -> tuple[Mapping[str, object], ...]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise UserError(f"{place}: a model script is a list of maps")
     return tuple(value)
@@ -396,18 +421,26 @@ An agent on the telephone was expected to say, in these words or others with the
 
 It said:
 
-{said}
+{spoken}
 
 Answer with one JSON object: {{"pass": true or false, "reason": "one sentence"}}."""
-Turn = Mapping[str, Any]
+Turn = JsonObject
 """`{"user_input", "agent_response", "function_calls": [{"name", "arguments", "result", "error"}]}`"""
 
 
-async def judge_prompts(
-    model: LanguageModel | None, statements: Sequence[str], turns: Sequence[Turn]
-) -> list[dict[str, Any]]:
-    """`{"prompt", "is_pass", "reason"}` for each; `is_pass` None: there was no model to ask."""
-    results = []
+class Verdict(TypedDict):
+    """What a model judged of one statement about a conversation."""
+
+    prompt: str
+    """The statement."""
+    is_pass: bool | None
+    """None: there was no model to ask."""
+    reason: str
+
+
+async def judge_prompts(model: LanguageModel | None, statements: Sequence[str], turns: Sequence[Turn]) -> list[Verdict]:
+    """Have a model judge each statement about the conversation."""
+    results: list[Verdict] = []
     for statement in statements:
         passed, reason = (None, "no model to judge it") if model is None else await _judge(model, statement, turns)
         results.append({"prompt": statement, "is_pass": passed, "reason": reason})
@@ -418,7 +451,7 @@ async def _judge(model: LanguageModel, statement: str, turns: Sequence[Turn]) ->
     question = _QUESTION.format(statement=statement, conversation=_as_text(turns))
     try:
         answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
-        found = json.loads(_object(answer))
+        found = parse_object(_object(answer))
     except ProviderError as error:
         return False, f"the judging model failed: {error}"
     except ValueError:
@@ -426,18 +459,18 @@ async def _judge(model: LanguageModel, statement: str, turns: Sequence[Turn]) ->
     return found.get("pass") is True, str(found.get("reason") or "")
 
 
-async def judge_meaning(model: LanguageModel, expected: str, said: str) -> bool:
-    """Whether two texts say the same to a caller."""
-    question = _SAME.format(expected=expected, said=said)
+async def judge_meaning(model: LanguageModel, expected: str, spoken: str) -> bool:
+    """Return whether two texts say the same to a caller, as a model judges it."""
+    question = _SAME.format(expected=expected, spoken=spoken)
     try:
         answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
-        return json.loads(_object(answer)).get("pass") is True
+        return is_true(parse_object(_object(answer)), "pass")
     except (ProviderError, ValueError):
         return False
 
 
 def _object(text: str) -> str:
-    """The JSON object in a model's answer, without the fence around it."""
+    """Return the JSON object in a model's answer, without the fence that models like to put around it."""
     match = re.search(r"\{.*\}", text, re.DOTALL)
     if match is None:
         raise ValueError(text)
@@ -445,15 +478,15 @@ def _object(text: str) -> str:
 
 
 def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
-    """What is wrong with the functions that were called; one text each."""
-    called = [call for turn in turns for call in turn["function_calls"]]
+    """Return what is wrong with the functions that were called, one text each."""
+    called = _calls(turns)
     failures = []
     for expected in case.function_calls:
-        found = any(expected.matches(call["name"], call["arguments"]) for call in called)
+        found = any(expected.matches(text_at(call, "name"), object_at(call, "arguments")) for call in called)
         if found == expected.asserted:
             continue
         wanted = f"{expected.name}({_shown(expected.arguments)})"
-        same = [f"({_shown(call['arguments'])})" for call in called if call["name"] == expected.name]
+        same = [f"({_shown(object_at(call, 'arguments'))})" for call in called if call["name"] == expected.name]
         if expected.asserted:
             failures.append(f"{wanted} was not called" + (f"; it was called with {', '.join(same)}" if same else ""))
         else:
@@ -461,7 +494,11 @@ def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
     return failures
 
 
-def _shown(arguments: Mapping[str, Any]) -> str:
+def _calls(turns: Sequence[Turn]) -> list[JsonObject]:
+    return [call for turn in turns for call in objects_at(turn, "function_calls")]
+
+
+def _shown(arguments: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
@@ -470,7 +507,9 @@ def _as_text(turns: Sequence[Turn]) -> str:
     for turn in turns:
         if turn["user_input"] is not None:
             lines.append(f"Caller: {turn['user_input'] or '(silence)'}")
-        lines += [f"[the agent calls {call['name']}({_shown(call['arguments'])})]" for call in turn["function_calls"]]
+        lines += [
+            f"[the agent calls {call['name']}({_shown(object_at(call, 'arguments'))})]" for call in _calls([turn])
+        ]
         if turn["agent_response"]:
             lines.append(f"Agent: {turn['agent_response']}")
         if turn.get("ended"):

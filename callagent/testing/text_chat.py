@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TextIO
+from typing import NotRequired, TextIO, TypedDict, final
 
 from callagent.agents import (
     Action,
@@ -31,6 +31,7 @@ from callagent.agents import (
     WaitStarted,
 )
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.json_values import JsonObject, JsonValue, text_at
 from callagent.records import CallRecord, FunctionRecord, TurnEntry
 
 END_ATTEMPTS = 2
@@ -38,6 +39,8 @@ END_ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
+    """What a text conversation is to be like."""
+
     caller: str | None = None
     callee: str | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
@@ -47,6 +50,62 @@ class ChatOptions:
     as_json: bool = False
 
 
+class FunctionRow(TypedDict):
+    """A function that ran in a turn."""
+
+    name: str
+    arguments: JsonObject
+    result: JsonValue
+    error: str | None
+    duration_ms: float
+
+
+class HandoffRow(TypedDict):
+    """Whom the agent gave the caller to."""
+
+    destination: str
+    reason: str
+    method: str
+    number: str | None
+    headers: Mapping[str, str]
+
+
+class EndRow(TypedDict):
+    """Why the call ended."""
+
+    reason: str
+    handoff: HandoffRow | None
+
+
+@final
+class TurnRow(TypedDict):
+    """One turn of a conversation, as it is shown and tested."""
+
+    turn: int
+    user: str
+    agent: list[str]
+    """The agent's utterances."""
+    fillers: list[str]
+    flow: str | None
+    step: str | None
+    functions: list[FunctionRow]
+    listen: Mapping[str, object] | None
+    """How the agent wants to listen next."""
+    ended: EndRow | None
+    """None: the call goes on."""
+    attachments: NotRequired[list[object]]
+    """With the next two: what a screen would show."""
+    suggestions: NotRequired[list[object]]
+    call_actions: NotRequired[list[object]]
+
+
+@final
+class RecordRow(TypedDict):
+    """What is kept of a conversation."""
+
+    record: JsonObject
+
+
 @dataclass(slots=True)
 class _Turn:
     number: int
@@ -54,22 +113,23 @@ class _Turn:
     agent: list[str] = field(default_factory=list)
     fillers: list[str] = field(default_factory=list)
     functions: list[FunctionEnded] = field(default_factory=list)
-    listen: Mapping[str, Any] | None = None
-    ended: dict[str, Any] | None = None
-    shown: dict[str, list[Any]] = field(default_factory=dict)
-    """For a screen: attachments, suggestions, call actions."""
+    listen: Mapping[str, object] | None = None
+    ended: EndRow | None = None
+    attachments: list[object] = field(default_factory=list)
+    suggestions: list[object] = field(default_factory=list)
+    call_actions: list[object] = field(default_factory=list)
     sentences: int = 0
-    """Said since the last function or answer of the model: the sentences of one streamed answer."""
+    """How many were said since the last function or answer of the model: the sentences of one streamed answer."""
 
     def join_sentences(self) -> None:
-        """A model's answer comes sentence by sentence; it is one utterance."""
+        """Make one utterance of a model's answer, which comes sentence by sentence."""
         if self.sentences > 1:
             self.agent[-self.sentences :] = [" ".join(self.agent[-self.sentences :])]
         self.sentences = 0
 
 
 class TextCall:
-    """One conversation; `say` is a turn, `close` ends it."""
+    """One conversation as text; `say` is a turn, `close` ends it."""
 
     def __init__(self, agent: Agent, info: CallInfo, options: ChatOptions) -> None:
         self._agent = agent
@@ -90,17 +150,17 @@ class TextCall:
     def ended(self) -> bool:
         return bool(self._turns) and self._turns[-1].ended is not None
 
-    async def start(self) -> dict[str, Any]:
-        """Turn 0: the start function and the greeting."""
+    async def start(self) -> TurnRow:
+        """Play turn 0: the start function and the greeting."""
         return await self._run(_Turn(0, ""), self._agent.start)
 
-    async def say(self, text: str) -> dict[str, Any]:
-        """The next turn; an empty text is a silent one."""
+    async def say(self, text: str) -> TurnRow:
+        """Play the next turn; in one with an empty text the caller is silent."""
         turn = _Turn(len(self._turns), text)
         return await self._run(turn, partial(self._agent.reply, CallerTurn(text=text)))
 
-    async def close(self) -> dict[str, Any]:
-        """The end function, then the record."""
+    async def close(self) -> RecordRow:
+        """Run the end function, and return the record."""
         ended = self._turns[-1].ended if self._turns else None
         reason = EndReason(ended["reason"]) if ended else EndReason.CALLER_HANGUP
         record = self._record
@@ -114,19 +174,19 @@ class TextCall:
         self._fill_record(ended)
         return {"record": record.to_json()}
 
-    async def _run(self, turn: _Turn, run_agent: Callable[[Emit], Awaitable[None]]) -> dict[str, Any]:
+    async def _run(self, turn: _Turn, run_agent: Callable[[Emit], Awaitable[None]]) -> TurnRow:
         self._turns.append(turn)
         started = datetime.now(UTC).isoformat()
         try:
-            await run_agent(partial(self._take, turn))
+            await run_agent(partial(self._perform, turn))
         finally:
             self._stop_filling()
         self._agent.heard(" ".join(turn.agent), cut=False)
         known = self._agent.record()
         self._record.turns.append(_entry(turn, started, known.flow, known.step))
-        return _as_json(turn, known.flow, known.step)
+        return _as_row(turn, known.flow, known.step)
 
-    def _take(self, turn: _Turn, action: Action) -> None:
+    def _perform(self, turn: _Turn, action: Action) -> None:
         match action:
             case Say(text):
                 self._stop_filling()
@@ -149,16 +209,16 @@ class TextCall:
             case Listen(settings):
                 turn.listen = asdict(settings)
             case Attach():
-                for name, values in asdict(action).items():
-                    if values:
-                        turn.shown.setdefault(name, []).extend(values)
+                turn.attachments += action.attachments
+                turn.suggestions += action.suggestions
+                turn.call_actions += action.call_actions
             case HangUp(reason):
                 turn.ended = {"reason": reason.value, "handoff": None}
             case Handoff():
                 turn.ended = {"reason": EndReason.HANDOFF.value, "handoff": _handoff(action)}
 
     async def _fill(self, turn: _Turn, latency: LatencyControl) -> None:
-        """Fillers as their times come; text has no length, so each takes what the project expects of it."""
+        """Say fillers as their times come; text has no length, so each takes as long as the project expects it to."""
         await asyncio.sleep(latency.delay_before_start)
         for response in latency.responses:
             turn.fillers.append(response.text)
@@ -170,7 +230,7 @@ class TextCall:
             self._filling.cancel()
             self._filling = None
 
-    def _fill_record(self, ended: Mapping[str, Any] | None) -> None:
+    def _fill_record(self, ended: EndRow | None) -> None:
         known, record = self._agent.record(), self._record
         handoff = ended["handoff"] if ended else None
         record.ended_at = datetime.now(UTC).isoformat()
@@ -191,9 +251,10 @@ async def run_chat(
 ) -> EndReason | None:
     """Play `messages` (None: ask for them on standard input) and write what the agent does.
 
-    The reason the call ended; None when the messages did. Raises what the agent raises, after the end function ran.
+    Returns the reason why the call ended; None where it did not, but the messages did. Raises what the agent raises,
+    after the end function has run.
     """
-    lines = _typed(out) if messages is None else _given(messages)
+    lines = _typed_lines(out) if messages is None else _lines_of(messages)
     while True:
         restart, reason = await _one_call(project, lines, options, out)
         if not restart:
@@ -203,15 +264,16 @@ async def run_chat(
 async def _one_call(
     project: AgentProject, lines: AsyncIterator[str], options: ChatOptions, out: TextIO
 ) -> tuple[bool, EndReason | None]:
-    """One conversation; the first of the answer: the user asked for another."""
+    """Hold one conversation; the first value returned is whether the user asked for another."""
     show = _show_json if options.as_json else _show_text
 
-    def write(row: Mapping[str, Any]) -> None:
+    def write(row: TurnRow | RecordRow) -> None:
         show(row, out.write)
         out.flush()
 
     call = await open_text_call(project, options)
     restart = False
+    # Whatever happens, the end function runs and the record is shown.
     try:
         write(await call.start())
         while not call.ended:
@@ -223,11 +285,11 @@ async def _one_call(
     finally:
         record = await call.close()
         write(record)
-    return restart, EndReason(record["record"]["end_reason"]) if call.ended else None
+    return restart, EndReason(text_at(record["record"], "end_reason")) if call.ended else None
 
 
 async def open_text_call(project: AgentProject, options: ChatOptions) -> TextCall:
-    """A conversation that has not begun."""
+    """Return a conversation that has not begun."""
     info = CallInfo(
         call_id=f"chat-{uuid.uuid4().hex[:12]}",
         direction="inbound",
@@ -240,16 +302,16 @@ async def open_text_call(project: AgentProject, options: ChatOptions) -> TextCal
     return TextCall(await project.open(info, _keep_nothing), info, options)
 
 
-async def _keep_nothing(name: str, value: Any) -> None:
-    """Metrics of a chat are in its record only."""
+async def _keep_nothing(name: str, value: object) -> None:
+    """Write no metric: those of a chat are in its record only."""
 
 
-async def _given(messages: Iterable[str]) -> AsyncIterator[str]:
+async def _lines_of(messages: Iterable[str]) -> AsyncIterator[str]:
     for message in messages:
         yield message
 
 
-async def _typed(out: TextIO) -> AsyncIterator[str]:
+async def _typed_lines(out: TextIO) -> AsyncIterator[str]:
     while True:
         out.write("> ")
         out.flush()
@@ -259,7 +321,7 @@ async def _typed(out: TextIO) -> AsyncIterator[str]:
         yield line.rstrip("\n")
 
 
-def _handoff(action: Handoff) -> dict[str, Any]:
+def _handoff(action: Handoff) -> HandoffRow:
     return {
         "destination": action.destination,
         "reason": action.reason,
@@ -269,8 +331,8 @@ def _handoff(action: Handoff) -> dict[str, Any]:
     }
 
 
-def _as_json(turn: _Turn, flow: str | None, step: str | None) -> dict[str, Any]:
-    return {
+def _as_row(turn: _Turn, flow: str | None, step: str | None) -> TurnRow:
+    row: TurnRow = {
         "turn": turn.number,
         "user": turn.user,
         "agent": turn.agent,
@@ -289,8 +351,15 @@ def _as_json(turn: _Turn, flow: str | None, step: str | None) -> dict[str, Any]:
         ],
         "listen": turn.listen,
         "ended": turn.ended,
-        **turn.shown,
     }
+    # The telephone shows nothing, so most turns have none of these.
+    if turn.attachments:
+        row["attachments"] = turn.attachments
+    if turn.suggestions:
+        row["suggestions"] = turn.suggestions
+    if turn.call_actions:
+        row["call_actions"] = turn.call_actions
+    return row
 
 
 def _entry(turn: _Turn, started: str, flow: str | None, step: str | None) -> TurnEntry:
@@ -321,11 +390,11 @@ def _entry(turn: _Turn, started: str, flow: str | None, step: str | None) -> Tur
     )
 
 
-def _show_json(row: Mapping[str, Any], write: Callable[[str], Any]) -> None:
+def _show_json(row: TurnRow | RecordRow, write: Callable[[str], object]) -> None:
     write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
-def _show_text(row: Mapping[str, Any], write: Callable[[str], Any]) -> None:
+def _show_text(row: TurnRow | RecordRow, write: Callable[[str], object]) -> None:
     if "record" in row:
         write(f"[{row['record']['end_reason']}]\n")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -17,9 +17,11 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self.now = 0.0
 
-    def select(self, timeout: float | None = None) -> Any:
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        # What is ready comes first: time must not jump past something that could happen now.
         ready = super().select(0)
         if ready or timeout is None:
+            # Without a timer there is nothing to jump to: only something from outside can go on, so wait for it.
             return ready or super().select(timeout)
         self.now += max(timeout, 0)
         return ready
@@ -36,7 +38,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
-def run(main: Coroutine[Any, Any, T], *, limit: float = 3600.0) -> T:
+def run(main: Coroutine[object, object, T], *, limit: float = 3600.0) -> T:
     """Run `main` on a virtual clock; `TimeoutError` after `limit` virtual seconds."""
     loop = VirtualTimeLoop()
     try:

@@ -16,7 +16,7 @@ from callagent.agents.cx.format import read_yaml_file
 from callagent.agents.cx.project import CxProject, Mocks
 from callagent.agents.protocol import CallerTurn
 from callagent.errors import ProjectError
-from callagent.json_values import JsonObject, JsonValue, list_at, object_at
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 
 Judge = Callable[[str, str], Awaitable[bool]]
 """Whether two texts mean the same: the expected one, then the actual one."""
@@ -73,7 +73,7 @@ class GoldenResult:
 
     name: str
     failures: tuple[str, ...]
-    turns: tuple[dict[str, object], ...] = ()
+    turns: tuple[JsonObject, ...] = ()
     """The words and calls of each turn, for a judge."""
 
     @property
@@ -98,7 +98,7 @@ async def run_goldens(project: CxProject, goldens: Sequence[Golden], judge: Judg
 
 async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> GoldenResult:
     failures: list[str] = []
-    turns: list[dict[str, object]] = []
+    turns: list[JsonObject] = []
     async with project.open_for_test(golden.variables, golden.mocks) as agent:
         # A golden that begins with words of the caller leaves the greeting out; the app greets all the same.
         if golden.turns and not golden.turns[0].is_start:
@@ -144,7 +144,7 @@ def state_failures(
     return failures
 
 
-def _turn_summary(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, object]:
+def _turn_summary(turn: GoldenTurn, actions: Sequence[Action]) -> MutableJsonObject:
     called = [each for each in actions if isinstance(each, FunctionEnded)]
     return {
         "user_input": None if turn.is_start else turn.user,
