@@ -131,7 +131,7 @@ class Conversation:
                 self._actions.perform(action, now)
 
     def reply_ended(self, event: ReplyEnded) -> None:
-        """Where a reply has failed and no other one follows, send the caller to the fallback, or say so and hang up."""
+        """Send the caller to the fallback, or apologise and hang up, if this reply failed and no other follows."""
         # A failure of an outdated reply is of no interest: the one that followed it decides how the call goes on.
         if event.error is None or event.number != self.replies.number:
             return
@@ -144,6 +144,7 @@ class Conversation:
         self.leave(target or HangUp(EndReason.ERROR))
 
     def providers_failed(self, role: str) -> None:
+        """Count a failure of all providers of a role; have the agent ask again for words that were lost with it."""
         self._recorder.error("outage", role, self._loop.time())
         self.fallback.failed(role)
         self.fall_back()
@@ -152,7 +153,7 @@ class Conversation:
             self._turns.stop_waiting()
 
     def tokens_refused(self, detail: str) -> None:
-        """The call has used its model tokens: send the caller to the fallback target, or end the call."""
+        """Send the caller to the fallback, or end the call, because it has used all its model tokens."""
         self._recorder.limit_reached("model_tokens", detail, self._loop.time())
         self.fallback.give_up("model_tokens")
         self.fall_back()

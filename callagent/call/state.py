@@ -126,7 +126,7 @@ class CallMachine:
 
 @dataclass(frozen=True, slots=True)
 class ActionEmitted:
-    """The agent's reply `number` has yielded an action."""
+    """The agent's reply `number` has emitted an action."""
 
     number: int
     action: Action

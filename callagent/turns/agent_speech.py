@@ -158,7 +158,10 @@ class AgentSpeech:
 
     @property
     def interruptible(self) -> bool:
-        """Whether what is being said may be interrupted, and what the wire has taken of it, or else what comes next."""
+        """Whether every utterance that the caller hears now may be interrupted; between two, whether the next one may.
+
+        What the wire has taken and not played yet counts as being heard.
+        """
         unheard = self._seconds_of_speech(self.unheard())
         return all(utterance.interruptible for utterance in self._playout.current(unheard))
 
@@ -230,7 +233,7 @@ class AgentSpeech:
         self._withdraw_filler(self._fillers.end_wait(number))
 
     def end_answer(self) -> None:
-        """The agent has nothing more to say in this turn."""
+        """End the waits of this turn, in which the agent has nothing more to say."""
         self._withdraw_filler(self._fillers.end_answer())
 
     def _schedule_filler(self) -> None:
@@ -317,7 +320,7 @@ class AgentSpeech:
             self._finish(utterance, at)
 
     def _finish(self, utterance: Utterance, at: float) -> None:
-        """The caller has heard an utterance to its end."""
+        """Handle that the caller has heard an utterance to its end."""
         self._tails.pop(utterance.number, None)
         heard_text = self._playout.release(utterance)
         self._synthesizer.make_room()

@@ -263,12 +263,12 @@ class Transcription:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is any word beside those that an earlier end of this turn gave to the agent."""
+        """Whether there are words that the agent was not given yet, at an earlier end of this turn."""
         return bool(self._new_text)
 
     @property
     def has_words(self) -> bool:
-        """Whether one of these is more than an acknowledgement."""
+        """Whether the words that the agent was not given yet are more than acknowledgements."""
         words = (word.strip(".,!?;:…—–\"'").lower() for word in self._new_text.split())
         return any(word and word not in self._acknowledgements for word in words)
 

@@ -132,7 +132,7 @@ class FillerSchedule:
         return effect
 
     def begin_answer(self) -> FillerEffect | None:
-        """The answer has begun: until the next wait only responses of the turn itself may start."""
+        """End the waits of functions and models, because the answer has begun; the turn's own may still start."""
         # An answer may stop after its first sentence, while the model or a function takes its time: the silence that
         # follows is covered by the turn's own fillers, so their schedule outlives the other waits.
         turn = self._schedules.get(TURN_WAIT)
@@ -143,14 +143,14 @@ class FillerSchedule:
         return effect
 
     def end_answer(self) -> FillerEffect | None:
-        """The answer is complete: nothing starts before the next wait."""
+        """End all waits, because the answer is complete: nothing starts before the next wait."""
         self._schedules.clear()
         effect = self._apply(FillerInput.ENOUGH)
         self._check_waits()
         return effect
 
     def agent_fell_silent(self, now: float) -> None:
-        """Everything that was said has been heard: the silence of the turn's own fillers counts from now."""
+        """Count the silence of the turn's own fillers from now, because everything that was said has been heard."""
         self._silent_since = now
         if TURN_WAIT in self._schedules:
             self._schedules[TURN_WAIT].put_off(now)
@@ -181,7 +181,7 @@ class FillerSchedule:
         return response
 
     def filler_ended(self, started: float | None, now: float) -> None:
-        """The latest response was heard to its end; `started` is None if nothing of it was heard."""
+        """Time the next responses from the end of the latest one; `started` is None if nothing of it was heard."""
         if self._current is None:
             return
         (number, response), self._current = self._current, None

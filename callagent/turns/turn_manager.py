@@ -126,7 +126,7 @@ class TurnManager:
             self._control.listen(settings)
 
     def function_started(self, number: int, latency: LatencyControl | None) -> None:
-        """A function of the agent runs: say its delay responses when they are due."""
+        """Say the delay responses of a function that has started, when they are due."""
         if self.agent_has_the_floor:
             self._agent.function_started(number, latency)
 
@@ -135,7 +135,7 @@ class TurnManager:
         self._agent.function_ended(number)
 
     def wait_for_answer(self, control: LatencyControl | None) -> None:
-        """The agent works on its answer: say the responses of `control` when it has been silent for their time."""
+        """Say the responses of `control` while the agent works on its answer, after so much silence as it says."""
         if self.agent_has_the_floor:
             self._agent.wait_for_answer(control)
 
