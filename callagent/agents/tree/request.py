@@ -176,6 +176,7 @@ def _identity(node: Node) -> str:
 
 
 def _labelled(instruction: str) -> str:
+    # Placeholders may have brought in words of the caller, which must not be able to end the labelled part.
     inside = instruction.replace(_BEGIN, "<<<ELIDED_MARKER>>>").replace(_END, "<<<ELIDED_MARKER>>>")
     return f"{_LABEL}\n{_BEGIN}\n{inside}\n{_END}"
 
@@ -240,6 +241,7 @@ def tree_places(
     for node in root.walk():
         if not isinstance(node, LlmNode):
             continue
+        # At the start of a call nothing has been said, so the history is empty.
         try:
             request = build_request(node, "", (), state, instruct(node))
         except RunFailed:

@@ -16,6 +16,7 @@ from callagent.agents.tree.request import ModelRequest
 from callagent.models import LanguageModel
 
 T = TypeVar("T")
+# Every turn ends in one of these three, so the call always knows whose move it is.
 Ending = Listen | Handoff | HangUp
 
 

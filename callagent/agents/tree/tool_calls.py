@@ -66,6 +66,7 @@ async def call_tools(
     if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
         output.save(event)
         run.append(event)
+    # Also before a failure is raised: asynchronous calls wait for it with their results.
     responded.set()
     if failed is not None:
         raise_error(failed)
@@ -128,6 +129,7 @@ async def _answer_later(
 
     `responded` is set once the preliminary result is in the history: the true one has to follow it.
     """
+    # Only project code can be asynchronous (`Tool.asynchronous`).
     code_call = _code_call(tools, call)
     assert code_call is not None
     (answer,) = await run.code.tools(run.invocation(node), [code_call], parallel=False)
@@ -271,6 +273,7 @@ def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:
 
 
 async def _carry_out(run: Run, tools: Mapping[str, Tool], tool: Tool | None, call: FunctionCall) -> CodeAnswer:
+    # Models invent tools; the answer tells them which there are.
     if tool is None:
         names = ", ".join(tools) or "none"
         error = (

@@ -23,6 +23,10 @@ CALL = 0
 """The number of the call's own conversation; agents that run as tools have the numbers that follow."""
 
 
+# The wire carries plain dicts. These types are for the two sides that write and read them; nothing checks them at run
+# time, because both sides are our own code of the same version.
+
+
 class ActionsMessage(TypedDict, total=False):
     """What project code did or asked for beside its return value: `events.Actions` as plain data."""
 
