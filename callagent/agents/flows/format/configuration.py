@@ -14,11 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from callagent.agents.kernel import Findings, Pattern, Reader
-from callagent.json_values import (
-    JsonObject,
-    JsonValue,
-    MutableJsonObject,
-)
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 from callagent.log import get_logger
 
 _NUMBER = (int, float)
