@@ -69,6 +69,7 @@ class MessageRules:
         if _ADDRESS.fullmatch(to):
             known = {each.casefold() for each in self.recipients}
             return to.casefold() in known or "@" + to.rpartition("@")[2].casefold() in known
+        # Numbers are compared in one form: projects write them with spaces, hyphens or `tel:`.
         number = comparable(to.removeprefix("whatsapp:"))
         return bool(number) and number in {comparable(each) for each in (own_number or "", *self.recipients)}
 
@@ -104,7 +105,9 @@ class Outbox:
         elif self._accepted >= self.rules.per_call:
             refused = LimitReached("messages", f"{named} was not sent: limits.messages is {self.rules.per_call}")
         if refused is None:
+            # Counted when it is accepted, not when it is sent: a turn that queues ten must not get past the limit.
             self._accepted += 1
+        # The record shows the first refusals; a function in a loop would fill it.
         elif sum(entry["status"] == "refused" for entry in self.sent) < MAX_REFUSED:
             log.warning("limit_reached", limit=refused.limit)
             self.sent.append({"kind": kind, "to": to, "text": "", "status": "refused", "detail": refused.detail})
@@ -130,10 +133,12 @@ class Outbox:
         sender = self.senders.get(message.kind)
         if not message.to:
             entry.update(status="failed", detail="there is no number or address to send it to")
+        # STOP and START are words of text messages: they say nothing of e-mail.
         elif message.kind != "email" and message.to in self.opted_out:
             entry.update(status="opted_out", detail="the number asked for no more text messages")
         elif sender is not None:
             entry["status"] = "sending"
+            # How often to retry is the wish of project code, within a bound.
             tries = 1 + min(MAX_RETRIES, DEFAULT_RETRIES if retries is None else max(0, retries))
             task = asyncio.create_task(_deliver(sender, message, entry, tries))
             self._deliveries.add(task)
@@ -142,6 +147,7 @@ class Outbox:
     async def close(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for messages being sent; those still unanswered count as failed."""
         if self._deliveries:
+            # One deadline for all of them: the call's end waits for it.
             _, late = await asyncio.wait(self._deliveries, timeout=timeout)
             for task in late:
                 task.cancel()
@@ -158,6 +164,7 @@ async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: Mutab
             identifier = await sender.send(message)
         except MessageFailed as error:
             entry["detail"] = str(error)
+            # A refusal that is not temporary would be the same at the next attempt.
             if not error.temporary or not left:
                 break
             await asyncio.sleep(pause)
@@ -217,9 +224,11 @@ class OptOuts:
     def take(self, number: str, text: str) -> bool:
         """Note an incoming text message; return whether it was STOP or START. Blocks: run it in a thread."""
         word = re.sub(r"\W", "", text).lower()
+        # The whole message must be the word: "please stop the car" is none.
         if word not in STOP | START:
             return False
         out, hashed = word in STOP, _hashed(number)
+        # Two messages may arrive at once, each in a thread of its own.
         with self._writing:
             self._note(hashed, out=out)
             self._keep(f"{'-' if out else '+'}{hashed}\n")
@@ -235,6 +244,7 @@ class OptOuts:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self.path.open("a", encoding="ascii") as file:
+                # Only appended: the last line of a number counts, so a crash costs one line at most.
                 file.write(line)
         except OSError as error:
             log.error("opt_out_not_kept", error=str(error))

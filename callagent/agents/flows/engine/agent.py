@@ -99,8 +99,8 @@ class FlowAgent:
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
-            # Nothing was heard: the caller went on with the same turn and interrupted nothing.
-            # Counts towards the limit of barge-ins, after which the agent cannot be interrupted.
+            # Counted towards the limit of barge-ins, after which the agent cannot be interrupted. Where nothing was
+            # heard, the caller went on with the same turn and interrupted nothing.
             self._conversation.interruptions += bool(text)
             self._conversation.history.correct(text)
 

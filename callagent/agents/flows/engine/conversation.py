@@ -162,8 +162,8 @@ class History:
 
     def correct(self, heard: str) -> None:
         """Shorten the agent's last words to the heard text, after an interruption."""
-        # Compared by the number of words, because the heard text may have other spaces.
-        # Only the words of the last turn: what stands before it was heard when it was said.
+        # Only the words of the last turn: what stands before it was heard when it was said. They are compared by
+        # their number, because the heard text may have other spaces.
         start = self._last_turn()
         left = len(heard.split())
         kept: list[Entry] = []

@@ -426,8 +426,7 @@ class FunctionCalls:
         self.apply(self._with_survey(decision, answer.effects))
         if call_id is not None:
             conversation.history.add_answer(call_id, decision.content)
-        # Nobody called the function, such as a function step, so there is no tool call to answer: its result becomes
-        # a note.
+        # A function step answers no tool call of the model: its result becomes a note.
         elif decision.content:
             conversation.history.add_note(decision.content)
         return decision

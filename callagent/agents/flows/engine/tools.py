@@ -110,7 +110,7 @@ def _target(project: Project, reference: ToolReference, flow: str | None) -> Tar
         return project.sms_templates.get(reference.name)
     in_flow = project.flows[flow].functions if flow is not None and flow in project.flows else {}
     # `ft` means a function of the flow and `fn` one of the project. Where the meant one is missing the other is
-    # taken, as on the platform; `callagent check` reports it.
+    # taken, and `callagent check` reports it.
     places = (in_flow, project.functions) if reference.kind == "ft" else (project.functions, in_flow)
     return places[0].get(reference.name) or places[1].get(reference.name)
 

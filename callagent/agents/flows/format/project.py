@@ -188,8 +188,7 @@ class _Loader:
 
     def _reader(self, file: str) -> Reader:
         """Return the top-level map of a file; an empty one where there is no such file."""
-        # A file that is missing or not valid reads as an empty one: its error is noted, and reading goes on to find
-        # all others.
+        # A file that is not valid reads as an empty one: its error is noted, and reading goes on to find all others.
         document = read_yaml(self._path, file, self._findings)
         return (document or Document(file, None, {}, self._findings)).root()
 

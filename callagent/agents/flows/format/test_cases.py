@@ -127,7 +127,7 @@ def _attributes(root: Reader) -> dict[str, object]:
     section = root.map("integration_attributes")
     found = {key: section.raw(key) for key in section.names()}
     for key, value in found.items():
-        # YAML makes a date of 2026-03-02, which no platform sends: attributes are JSON.
+        # YAML makes a date of 2026-03-02, but integration attributes are JSON, which has no dates.
         if value is not None and not isinstance(value, str | int | float | bool | list | dict):
             section.error(f"'{key}' is read as a {type(value).__name__}. Put it in quotes.", key)
     return found
