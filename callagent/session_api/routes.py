@@ -7,14 +7,13 @@ A socket whose configuration names audio is a call of the server; the same sessi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import WSMessage, web
 
 from callagent.agents import AgentProject
-from callagent.agents.cx import InputRefused, Speak, whole_turns
+from callagent.agents.cx import InputRefused, SendOutput, Speak, whole_turns
 from callagent.call_info import EndReason
 from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate
 from callagent.errors import ProviderError
@@ -67,8 +66,13 @@ class SessionRoutes:
     async def run(self, request: web.Request) -> web.Response:
         """Answer all inputs of a request at once (`:runSession`)."""
         live, inputs, config = await self._read_turn(request)
+        outputs: list[JsonObject] = []
+
+        async def collect(output: MutableJsonObject) -> None:
+            outputs.append(output)
+
         try:
-            outputs = [output async for output in self._run_turn(live, inputs, config)]
+            await self._run_turn(live, inputs, config, collect)
         except (InputRefused, ProviderError, TimeoutError) as error:
             return refusal(status_of(error), str(error) or _TOO_LONG)
         return web.json_response({"outputs": whole_turns(outputs)}, dumps=dumps)
@@ -79,16 +83,17 @@ class SessionRoutes:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         before = b"["
+
+        async def send(member: JsonObject) -> None:
+            nonlocal before
+            await response.write(before + dumps(member).encode())
+            before = b","
+
         try:
-            async with aclosing(self._run_turn(live, inputs, config)) as outputs:
-                async for output in outputs:
-                    await response.write(before + dumps({"outputs": [output]}).encode())
-                    before = b","
+            await self._run_turn(live, inputs, config, lambda output: send({"outputs": [output]}))
         except (InputRefused, ProviderError, TimeoutError) as error:
             # The status line is sent already: an error is a member of the array.
-            message = error_message(status_of(error), str(error) or _TOO_LONG)
-            await response.write(before + dumps(message).encode())
-            before = b","
+            await send(error_message(status_of(error), str(error) or _TOO_LONG))
         await response.write((b"[" if before == b"[" else b"") + b"]")
         return response
 
@@ -156,14 +161,12 @@ class SessionRoutes:
     # Requests -----------------------------------------------------------------------------------------------------
 
     async def _run_turn(
-        self, live: LiveSession, inputs: Sequence[JsonObject], config: JsonObject
-    ) -> AsyncGenerator[MutableJsonObject, None]:
-        """Yield the outputs of one turn. Raises `InputRefused`, `ProviderError`, `TimeoutError`."""
+        self, live: LiveSession, inputs: Sequence[JsonObject], config: JsonObject, send: SendOutput
+    ) -> None:
+        """Run the turn of a request and send its outputs. Raises `InputRefused`, `ProviderError`, `TimeoutError`."""
         async with live.turn() as session:
             texts, speak = await self._transcribe(live, inputs, config)
-            async with aclosing(session.run_inputs(texts, speak)) as outputs:
-                async for output in outputs:
-                    yield output
+            await session.run_inputs(texts, send, speak)
 
     async def _transcribe(
         self, live: LiveSession, inputs: Sequence[JsonObject], config: JsonObject
@@ -228,9 +231,8 @@ class _TextSocket:
 
     async def _run_turn(self, given: JsonObject) -> None:
         try:
-            async with self._live.turn() as session, aclosing(session.run_inputs([given])) as outputs:
-                async for output in outputs:
-                    await self._send_output(output)
+            async with self._live.turn() as session:
+                await session.run_inputs([given], self._send_output)
         except (InputRefused, TimeoutError) as error:
             await self._send(error_message(status_of(error), str(error) or _TOO_LONG))
         except ConnectionError:

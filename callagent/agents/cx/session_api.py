@@ -11,8 +11,7 @@ to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -54,7 +53,8 @@ _OUTPUT_KINDS = frozenset(("audio", "endSession", "payload", "text", "toolCalls"
 _INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
 Output = MutableJsonObject
 """An output in the API's form (`SessionOutput`)."""
-Outputs = AsyncGenerator[Output, None]
+SendOutput = Callable[[Output], Awaitable[None]]
+"""Sends an output to the client; done when the client's connection has taken it."""
 RunTurn = Callable[[Emit], Coroutine[object, None, None]]
 """Runs a turn of the agent, which emits its actions."""
 TextOutput = tuple[Say, Output]
@@ -72,7 +72,7 @@ class NotFound(InputRefused):
 
 
 class CxSession:
-    """One session. Its turns run one after another; closing the generator of `run_inputs` interrupts one."""
+    """One session. Its turns run one after another; cancelling `run_inputs` interrupts one."""
 
     def __init__(self, agent: CxAgent) -> None:
         self.agent = agent
@@ -85,8 +85,8 @@ class CxSession:
         """How the agent last asked for an entry on the keys."""
         self.ended = False
 
-    async def run_inputs(self, inputs: Sequence[JsonObject], speak: Speak | None = None) -> Outputs:
-        """Run the turns that the inputs make and yield their outputs; a turn's last one has `turnCompleted`.
+    async def run_inputs(self, inputs: Sequence[JsonObject], send: SendOutput, speak: Speak | None = None) -> None:
+        """Run the turns that the inputs make and send their outputs; a turn's last one has `turnCompleted`.
 
         With `speak`, the audio of each text follows it. Raises `InputRefused`.
         """
@@ -94,11 +94,8 @@ class CxSession:
             raise InputRefused("the session has ended")
         for given in inputs:
             run = self._turn_of(given)
-            if run is None:
-                continue
-            async with aclosing(self._outputs(run, speak)) as outputs:
-                async for output in outputs:
-                    yield output
+            if run is not None:
+                await self._run_turn(run, send, speak)
             if self.ended:
                 return
 
@@ -171,16 +168,38 @@ class CxSession:
                 self.ended = True
         return None
 
-    async def _outputs(self, run: RunTurn, speak: Speak | None) -> Outputs:
+    async def _run_turn(self, run: RunTurn, send: SendOutput, speak: Speak | None) -> None:
         turn = self.begin_turn()
-        async with aclosing(_stream_texts(run, lambda action: self._output_of(turn, action))) as texts:
-            async for say, output in texts:
-                yield output
+        # The agent's turn does not wait for its client: its tools have deadlines, and messages and spans stand in the
+        # order of what happened. So texts wait here for a client that reads slowly; the model's answers bound them.
+        texts: asyncio.Queue[TextOutput | None] = asyncio.Queue()
+
+        def emit(action: Action) -> None:
+            if (output := self._output_of(turn, action)) is not None:
+                texts.put_nowait(output)
+
+        running = asyncio.create_task(run(emit))
+        # However the turn ends, also by an error, its end comes after its last text.
+        running.add_done_callback(lambda _: texts.put_nowait(None))
+        try:
+            while (text := await texts.get()) is not None:
+                say, output = text
+                await send(output)
                 if speak is not None:
-                    yield {"audio": await speak(say), **turn.index}
+                    await send({"audio": await speak(say), **turn.index})
+            await running
+        finally:
+            # Here also when the client is gone or has interrupted the turn.
+            if not running.done():
+                running.cancel()
+                await asyncio.wait({running})
+        for output in self._closing_outputs(turn):
+            await send(output)
+
+    def _closing_outputs(self, turn: TurnOutputs) -> Iterator[Output]:
+        """Yield the outputs after the texts: payloads, the client's tool calls, and the one that completes the turn."""
         # Payloads have no place among the texts: they are kept apart, for a client that shows them beside the words.
-        for payload in turn.payload_outputs():
-            yield payload
+        yield from turn.payload_outputs()
         last = turn.last_output()
         if client_calls := self.agent.client_tool_calls():
             last["toolCalls"] = {"toolCalls": client_calls}
@@ -190,35 +209,6 @@ class CxSession:
                 yield {"toolCalls": last.pop("toolCalls"), **turn.index}
             last["endSession"] = {"metadata": self.agent.end_metadata()}
         yield last
-
-
-async def _stream_texts(
-    run: RunTurn, output_of: Callable[[Action], TextOutput | None]
-) -> AsyncGenerator[TextOutput, None]:
-    """Yield the texts of a turn for a client that pulls. Closing the generator interrupts the turn.
-
-    `output_of` is called when the action is emitted, so that messages and spans stand in the order of what happened,
-    however slow the client is.
-    """
-    # Without a bound: a client that reads slowly must not slow the turn down, whose tools have deadlines. What a turn
-    # says is bounded by its model's answers.
-    texts: asyncio.Queue[TextOutput | None] = asyncio.Queue()
-
-    def emit(action: Action) -> None:
-        if (output := output_of(action)) is not None:
-            texts.put_nowait(output)
-
-    running = asyncio.create_task(run(emit))
-    # However the turn ends, also by an error, its end comes after its last text.
-    running.add_done_callback(lambda _: texts.put_nowait(None))
-    try:
-        while (text := await texts.get()) is not None:
-            yield text
-        await running
-    finally:
-        if not running.done():
-            running.cancel()
-            await asyncio.wait({running})
 
 
 def whole_turns(outputs: Sequence[JsonObject]) -> list[Output]:

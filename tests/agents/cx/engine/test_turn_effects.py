@@ -230,7 +230,12 @@ async def test_a_turn_tells_of_model_tool_and_callback(tmp_path: Path) -> None:
     path = write_app(tmp_path, tools={"look": tool}, callbacks={"after_agent": after})
     asks = {"calls": [{"name": "look", "arguments": {"a": "x"}}]}
     async with driven(path, asks, {"text": "Yes."}) as agent:
-        outputs = [output async for output in CxSession(agent.agent).run_inputs([{"text": "Look."}])]
+        outputs: list[dict[str, Any]] = []
+
+        async def send(output: dict[str, Any]) -> None:
+            outputs.append(output)
+
+        await CxSession(agent.agent).run_inputs([{"text": "Look."}], send)
     whole = json.loads(json.dumps(outputs[-1]["diagnosticInfo"]["rootSpan"]))
     assert whole["attributes"] == {"turnIndex": 1}
     children = whole["childSpans"]
@@ -238,3 +243,19 @@ async def test_a_turn_tells_of_model_tool_and_callback(tmp_path: Path) -> None:
     assert children[1]["attributes"] == {"name": "look"}
     assert float(children[1]["duration"].removesuffix("s")) >= 0.05
     assert all(whole["startTime"] <= each["startTime"] <= each["endTime"] <= whole["endTime"] for each in children)
+
+
+async def test_a_client_that_is_gone_ends_its_turn_and_the_next_one_is_answered(tmp_path: Path) -> None:
+    async with driven(write_app(tmp_path), {"text": "First."}, {"text": "Second."}) as agent:
+        session, outputs = CxSession(agent.agent), []
+
+        async def fail(output: dict[str, Any]) -> None:
+            raise ConnectionResetError("gone")
+
+        async def send(output: dict[str, Any]) -> None:
+            outputs.append(output.get("text"))
+
+        with pytest.raises(ConnectionResetError):
+            await session.run_inputs([{"text": "One."}], fail)
+        await session.run_inputs([{"text": "Two."}], send)
+    assert outputs == ["Second.", None]
