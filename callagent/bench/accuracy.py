@@ -14,35 +14,33 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import csv
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+import wave
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING
 
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.bench.measurement import percentiles
-from callagent.errors import ProviderError, UserError
-from callagent.models import LanguageModel, Message, ModelSettings, Tool, Usage
+from callagent.errors import ProviderError, ProviderTimeout, UserError
+from callagent.json_values import JsonObject, MutableJsonObject, number_at, object_at, parse_object
+from callagent.models import Delta, LanguageModel, Message, ModelSettings, Tool
+from callagent.speech import Recognizer, RecognizerSettings, SpeechOptions, Transcript
 
 if TYPE_CHECKING:
     from callagent.config import Config
 
-
-import csv
-import unicodedata
-import wave
-from collections import defaultdict
-from collections.abc import Iterable
-from time import monotonic
-
-from callagent.audio import FRAME_BYTES, SAMPLE_RATE
-from callagent.errors import ProviderTimeout
-from callagent.speech import Recognizer, RecognizerSettings, SpeechOptions, Transcript
-
+# The normaliser. `twenty four`, `24` and `2 4` must become the same words, or a recogniser that writes figures would be
+# measured against one that writes words. A change of any rule makes the published figures incomparable.
 _UNITS = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
@@ -77,7 +75,7 @@ _SAME = {
 
 
 def normalise(text: str) -> list[str]:
-    """The words of `text`: lower case, no punctuation, numbers as single digits, contractions written out."""
+    """Return the words of `text`: lower case, no punctuation, numbers as single digits, contractions written out."""
     text = unicodedata.normalize("NFKC", text).lower().replace("’", "'")
     text = re.sub(r"\[[^\]]*\]|\([^)]*\)", " ", text)
     text = re.sub(r"\$\s?(\d[\d,]*(?:\.\d+)?)", r"\1 dollars", text)
@@ -93,7 +91,8 @@ def normalise(text: str) -> list[str]:
 
 
 def count_word_errors(reference: Sequence[str], heard: Sequence[str]) -> int:
-    """Words to be changed, added or taken out (Levenshtein)."""
+    """Return how many words must be changed, added or taken out (Levenshtein's distance of words)."""
+    # One row of the table at a time: `row[n]` is the distance of the reference so far to the first n words heard.
     row = list(range(len(heard) + 1))
     for number, word in enumerate(reference, 1):
         before, row[0] = row[0], number
@@ -103,12 +102,12 @@ def count_word_errors(reference: Sequence[str], heard: Sequence[str]) -> int:
 
 
 def _apart(word: str) -> str:
-    """Digits one by one: nobody can hear how they were grouped."""
+    """Return digits one by one: nobody can hear how they were grouped."""
     return " ".join(word) if word.isdigit() else word
 
 
 def _numbers(words: Sequence[str]) -> list[str]:
-    """Number words as digits: `twenty four` is 24, `five five` is 5 5."""
+    """Return number words as digits: `twenty four` is 24, `five five` is 5 5."""
     found: list[str] = []
     value: int | None = None
     for word, following in zip(words, [*words[1:], ""], strict=False):
@@ -139,7 +138,7 @@ def _scaled(value: int, scale: int) -> int:
 
 
 def _join(value: int | None, more: int) -> int | None:
-    """The number with `more` said after it; None: another number begins."""
+    """Return the number with `more` said after it; None: another number begins."""
     if value is None:
         return more
     fits = (value % 100 == 0 and value > 0) or (value % 10 == 0 and value % 100 >= 20 and 0 < more < 10)
@@ -154,6 +153,8 @@ FINAL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Recording:
+    """One utterance of the corpus."""
+
     path: Path
     text: str
     category: str
@@ -163,32 +164,40 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """What a recogniser heard of one recording."""
+
     recording: Recording
     heard: str
     seconds: float
-    """Of audio."""
+    """Length of the audio."""
     final: float
     """Seconds from the end of the audio to the final transcript."""
     wrong: int
+    """Words that differ from what was said."""
     words: int
+    """Words that were said."""
 
 
 def bench_speech(options: argparse.Namespace) -> int:
     """Run the benchmark; exit status 1 where it is worse than the baseline by more than allowed."""
     recordings = read_manifest(options.corpus)[: options.limit]
     results = asyncio.run(_transcribe_all(options.recognizer, recordings))
-    report = {"recognizer": options.recognizer, "corpus": options.corpus.name, **summarise_recordings(results)}
+    report: MutableJsonObject = {
+        "recognizer": options.recognizer,
+        "corpus": options.corpus.name,
+        **summarise_recordings(results),
+    }
     if options.details:
         lines = (json.dumps(_recording_detail(result), ensure_ascii=False) for result in results)
         options.details.write_text("\n".join(lines) + "\n", encoding="utf-8")
     allowed = _allowed(options.recognizer, len(results))
     report["wer_allowed"] = allowed
     print(json.dumps(report, indent=2) if options.json else format_report(report))
-    return 1 if allowed is not None and report["wer"] > allowed else 0
+    return 1 if allowed is not None and number_at(report, "wer") > allowed else 0
 
 
 def read_manifest(corpus: Path) -> list[Recording]:
-    """The recordings of a corpus, all of them. Raises `UserError`."""
+    """Return all recordings of a corpus. Raises `UserError`."""
     manifest = corpus / "manifest.csv"
     try:
         with manifest.open(encoding="utf-8", newline="") as file:
@@ -202,8 +211,8 @@ def read_manifest(corpus: Path) -> list[Recording]:
         raise UserError(f"{manifest}: there is no column {error}") from None
 
 
-def summarise_recordings(results: Sequence[Result]) -> dict[str, Any]:
-    """Word error rates in per cent, over all words of a group; latencies in milliseconds."""
+def summarise_recordings(results: Sequence[Result]) -> JsonObject:
+    """Return word error rates in per cent, over all words of a group, and latencies in milliseconds."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         groups[f"kind {result.recording.kind}"].append(result)
@@ -220,14 +229,18 @@ def summarise_recordings(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def format_report(report: Mapping[str, Any]) -> str:
+def format_report(report: JsonObject) -> str:
+    """Return the report for people."""
     lines = [
         f"{report['recognizer']} on {report['files']} files, {report['audio_seconds']} s, {report['words']} words",
         f"word error rate   {report['wer']} %   (allowed: {report['wer_allowed'] or 'no baseline'})",
         f"exact utterances  {report['exact']} %",
         f"final transcript  {report['final_ms']} ms",
     ]
-    lines += [f"  {name:24} {group['wer']:6} %  {group['files']} files" for name, group in report["groups"].items()]
+    groups = object_at(report, "groups")
+    for name in groups:
+        group = object_at(groups, name)
+        lines.append(f"  {name:24} {number_at(group, 'wer'):6} %  {group['files']} files")
     return "\n".join(lines)
 
 
@@ -236,7 +249,7 @@ def _wer(results: Sequence[Result]) -> float:
 
 
 def _allowed(recognizer: str, files: int) -> float | None:
-    """The baseline's word error rate and what it may be exceeded by; None: this was not measured then."""
+    """Return the baseline's word error rate with what may be added to it; None: the baseline is of something else."""
     if not BASELINE.is_file():
         return None
     baseline = json.loads(BASELINE.read_text(encoding="utf-8"))
@@ -273,6 +286,7 @@ async def _transcribe(recognizer: Recognizer, recording: Recording) -> Result:
         stream.begin(RecognizerSettings())
         for at in range(0, len(pcm), FRAME_BYTES):
             stream.feed(pcm[at : at + FRAME_BYTES])
+            # Recognisers work in tasks of this loop, which must get their turns between the frames.
             await asyncio.sleep(0)
         stream.finish()
         begun = monotonic()
@@ -288,7 +302,7 @@ async def _transcribe(recognizer: Recognizer, recording: Recording) -> Result:
 
 
 def _read_audio(path: Path) -> bytes:
-    """16-bit PCM at 8 kHz. Raises `UserError`."""
+    """Return a recording as 16-bit PCM at 8 kHz. Raises `UserError`."""
     try:
         with wave.open(str(path), "rb") as recording:
             if (recording.getsampwidth(), recording.getnchannels()) != (2, 1):
@@ -308,29 +322,35 @@ def _resample(pcm: bytes, rate: int) -> bytes:
 
 UTTERANCES = Path(__file__).with_name("model_utterances.json")
 _CHARACTERS_PER_TOKEN = 4
-"""Of text or of a call, where the provider does not count."""
+"""An estimate of the tokens of a text or a call, where the provider does not count them."""
 _RENDERINGS = 200
-_TEN = 10
+"""How often a prompt is rendered; the median counts."""
+_MAX_FUNCTIONS = 10
+"""Functions of the step that is rendered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
+    """A function that is to be called, or was."""
+
     name: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    said: str
+    """What a caller says, the functions that are offered, and those that are to be called."""
+
+    text: str
     tools: tuple[Tool, ...]
     expected: tuple[ExpectedCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One utterance, asked and answered."""
+    """How a model answered one utterance."""
 
-    said: str
+    text: str
     name_right: bool
     arguments_right: bool
     expects_call: bool
@@ -346,7 +366,7 @@ class Trial:
 
 
 def read_utterances(path: Path) -> tuple[date, list[Utterance]]:
-    """The day that the file's relative dates count from, and its utterances. Raises `UserError`."""
+    """Return the day that the file's relative dates count from, and its utterances. Raises `UserError`."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         tools = {name: tuple(each) for name, each in data["tools"].items()}
@@ -366,7 +386,7 @@ def read_utterances(path: Path) -> tuple[date, list[Utterance]]:
 
 
 def bench_models(config: Config, options: argparse.Namespace) -> int:
-    """Measure and print."""
+    """Measure and print; there is no goal, so the exit status is always 0."""
     from callagent.config import override
     from callagent.server import open_language_model
 
@@ -397,40 +417,58 @@ async def _ask_all(model: LanguageModel, today: date, utterances: Sequence[Utter
         await model.close()
 
 
+@dataclass(slots=True)
+class _Answer:
+    """An answer as far as it has come."""
+
+    first: float = 0.0
+    """When its first step came."""
+    length: int = 0
+    """Characters."""
+    output_tokens: int = 0
+    """As the provider counts them; 0: it does not."""
+    calls: list[ExpectedCall] = field(default_factory=list)
+
+    def add(self, delta: Delta) -> None:
+        self.first = self.first or time.perf_counter()
+        self.length += len(delta.text)
+        self.output_tokens = delta.usage.output_tokens if delta.usage else self.output_tokens
+        if call := delta.tool_call:
+            self.length += len(call.name) + len(call.arguments)
+            self.calls.append(ExpectedCall(call.name, _object(call.arguments)))
+
+
 async def ask_model(model: LanguageModel, today: date, utterance: Utterance) -> Trial:
-    """One request, timed; a failure of the model is an answer that is wrong."""
+    """Make one request and time it; a failure of the model counts as a wrong answer."""
     began = time.perf_counter()
-    first, length, usage, error = 0.0, 0, Usage(0, 0), ""
-    calls: list[ExpectedCall] = []
-    stream = model.stream(_messages(today, utterance.said), utterance.tools, ModelSettings(temperature=0.0))
+    answer, error = _Answer(), ""
+    # The likeliest answer, so that a run can be repeated.
+    stream = model.stream(_messages(today, utterance.text), utterance.tools, ModelSettings(temperature=0.0))
     try:
         async with aclosing(stream) as deltas:
             async for delta in deltas:
-                first = first or time.perf_counter()
-                length += len(delta.text)
-                usage = delta.usage or usage
-                if call := delta.tool_call:
-                    length += len(call.name) + len(call.arguments)
-                    calls.append(ExpectedCall(call.name, _object(call.arguments)))
+                answer.add(delta)
     except ProviderError as failure:
         error = str(failure)
     ended = time.perf_counter()
+    calls = answer.calls
     names, expected = [call.name for call in calls], [call.name for call in utterance.expected]
     right = names == expected and not error
     return Trial(
-        said=utterance.said,
+        text=utterance.text,
         name_right=right,
         arguments_right=right and all(map(_same, calls, utterance.expected)),
         expects_call=bool(expected),
-        first_token_ms=((first or ended) - began) * 1000,
+        first_token_ms=((answer.first or ended) - began) * 1000,
         whole_ms=(ended - began) * 1000,
-        tokens=usage.output_tokens or length / _CHARACTERS_PER_TOKEN,
+        tokens=answer.output_tokens or answer.length / _CHARACTERS_PER_TOKEN,
         calls=tuple(calls),
         error=error,
     )
 
 
-def summarise_answers(trials: Sequence[Trial]) -> dict[str, Any]:
+def summarise_answers(trials: Sequence[Trial]) -> JsonObject:
+    """Return how many answers were right, and how soon they came."""
     calling = [trial for trial in trials if trial.expects_call]
     others = [trial for trial in trials if not trial.expects_call]
     return {
@@ -464,25 +502,26 @@ def _same(call: ExpectedCall, expected: ExpectedCall) -> bool:
 
 
 def _plain(value: object) -> object:
-    """What two ways of writing the same have in common: 50 and 50.0, "Okafor" and "okafor."."""
+    """Return what two ways of writing the same have in common: 50 and 50.0, "Okafor" and "okafor."."""
     if isinstance(value, str):
         return re.sub(r"[\W_]+", " ", value).strip().casefold()
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _object(arguments: str) -> dict[str, Any]:
+def _object(arguments: str) -> JsonObject:
     try:
-        data = json.loads(arguments)
+        return parse_object(arguments)
     except ValueError:
         return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _format_cost(utterances: Sequence[Utterance]) -> dict[str, float]:
-    """Milliseconds to render a prompt with ten functions and to parse a call, in FunctionGemma's format."""
+    """Return the milliseconds to render a prompt with ten functions and to parse a call, in FunctionGemma's format."""
     from callagent.models.functiongemma import FUNCTIONGEMMA, FunctionCall, format_value, parse_output, render_prompt
 
-    tools = list({tool["function"]["name"]: tool for each in utterances for tool in each.tools}.values())[:_TEN]
+    tools = list({tool["function"]["name"]: tool for each in utterances for tool in each.tools}.values())[
+        :_MAX_FUNCTIONS
+    ]
     messages = _messages(date(2026, 1, 1), "Where is my parcel?")
     call = FunctionCall("track_parcel", {"number": "441902"})
     body = ",".join(f"{key}:{format_value(value)}" for key, value in call.arguments.items())
@@ -503,9 +542,9 @@ def _median_of(run: Callable[[], object]) -> float:
     return round(sorted(times)[_RENDERINGS // 2], 4)
 
 
-def _answer_detail(trial: Trial) -> dict[str, Any]:
+def _answer_detail(trial: Trial) -> JsonObject:
     return {
-        "said": trial.said,
+        "said": trial.text,
         "function_right": trial.name_right,
         "arguments_right": trial.arguments_right,
         "calls": [{"name": call.name, "arguments": call.arguments} for call in trial.calls],
@@ -514,8 +553,8 @@ def _answer_detail(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _format_answers(figures: Mapping[str, Any]) -> str:
-    first, whole = figures["first_token_ms"], figures["answer_ms"]
+def _format_answers(figures: JsonObject) -> str:
+    first, whole = object_at(figures, "first_token_ms"), object_at(figures, "answer_ms")
     return "\n".join(
         [
             f"model              {figures['model']}",

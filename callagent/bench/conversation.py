@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.bench.measurement import AGENT, BenchServer, bench_server, longest_pause, percentiles, spoken_span
 from callagent.errors import UserError
+from callagent.json_values import JsonObject, MutableJsonObject, number_at, objects_at, text_at
 from callagent.phone import Line, StreamPhone, dial_sip, read_wav
 from callagent.records import read_records
 
@@ -63,8 +63,8 @@ class Utterance:
 class Trial:
     """What one exchange was like; seconds, infinite where it did not happen."""
 
-    said: str = ""
-    """The recording that interrupted."""
+    recording: str = ""
+    """Name of the recording that interrupted."""
     span: tuple[float, float] = (_MISSED, _MISSED)
     """Of the monotonic clock: from the interruption to its answer, or until that was given up."""
     filler_heard: float = _MISSED
@@ -123,7 +123,7 @@ class Wire:
         return self._made(self._said[0].ends)
 
     def next_frame(self) -> bytes | None:
-        """The media source, on the pump's thread."""
+        """Return the next frame to send; called on the pump's thread."""
         said, sent = self._said
         position = len(sent)
         if position >= len(said.frames):
@@ -154,12 +154,12 @@ class Wire:
         return self.sound_at > 0 and self.clock() - self.sound_at > seconds
 
     async def answered(self, seconds: float) -> None:
-        """Something begins after the utterance, within `seconds`. Raises `TimeoutError`."""
+        """Wait until the agent begins to speak after the utterance. Raises `TimeoutError` after `seconds`."""
         await self.until(lambda: not self.speaking, len(self._said[0].frames) * FRAME_SECONDS + seconds)
         await self.until(lambda: self.began_at > self.end + EARLIEST, seconds)
 
     def _made(self, seconds: float) -> float:
-        """When the sound so far into the utterance was made."""
+        """Return when the sound at `seconds` of the utterance was made; infinite while it is not sent."""
         # The end of a frame belongs to it: a recording may end with its last sound.
         index = max(0, math.ceil(seconds / FRAME_SECONDS - 1e-6) - 1)
         sent = self._said[1]
@@ -212,7 +212,10 @@ async def _interrupt(wire: Wire, plan: Plan, clears: Callable[[], int], trial: T
 
 
 async def ask(wire: Wire, question: Utterance, patience: float) -> float:
-    """Seconds from the caller's last sound to the first packet of the answer; infinite: there was none in time."""
+    """Ask, and return the seconds from the caller's last sound to the first packet of the answer.
+
+    Infinite: no answer came in time.
+    """
     wire.speak(question)
     try:
         await wire.answered(patience)
@@ -268,7 +271,7 @@ class Result:
     """Messages in each trial that emptied the carrier's buffer; None: the wire has none."""
     heard: Sequence[tuple[int, int | None]] = ()
     """Words of each interrupted answer that reached the caller, and how many of them the record has."""
-    slow: Sequence[Mapping[str, Any]] = ()
+    slow: Sequence[JsonObject] = ()
     """The interruptions that were over the goal of a 99th percentile."""
 
     @property
@@ -322,24 +325,26 @@ async def _greeted(server: BenchServer, wire: str, caller: str) -> AsyncIterator
 
 
 async def _call(server: BenchServer, wire: str, caller: str, plans: Sequence[Plan]) -> list[Trial]:
-    """A trial for each plan. After a miss the scripts are out of step: the rest goes on in another call."""
+    """Carry out a trial for each plan. After a miss the scripts are out of step: the rest goes on in another call."""
     left, measured = deque(plans), list[Trial]()
     while left:
         async with _greeted(server, wire, caller) as (side, clears):
-            while left:
+            measured.append(await exchange(side, left.popleft(), clears))
+            while left and not measured[-1].missed:
                 measured.append(await exchange(side, left.popleft(), clears))
-                if measured[-1].missed:
-                    break
     return measured
 
 
 def _scripts(folder: Path, trials: int) -> dict[str, str]:
-    """The server's settings: what it hears, thinks and says in each trial, in YAML that JSON is a part of."""
+    """Write what the server hears, thinks and says in each trial, and return the settings that name the files.
+
+    JSON is written, because YAML reads it.
+    """
     stop = {"text": "stop that please", "partials": ["stop", "stop that"], "delay": RECOGNISER_SECONDS}
-    answer = {"text": "Very well.", "delay": MODEL_SECONDS}
+    answer: JsonObject = {"text": "Very well.", "delay": MODEL_SECONDS}
     # A recording with a pause in it is several utterances to the recogniser.
     heard = [stop] * trials * 8
-    thought: list[Mapping[str, Any]] = [
+    thought: list[JsonObject] = [
         {"calls": [{"name": "slow_look_up", "arguments": {}}]},
         {"text": LONG_ANSWER},
         answer,
@@ -355,7 +360,7 @@ def _scripts(folder: Path, trials: int) -> dict[str, str]:
     }
 
 
-def _model_script(folder: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _model_script(folder: Path, entries: Sequence[JsonObject]) -> dict[str, str]:
     (folder / "model.yaml").write_text(json.dumps(entries))
     return {"MODEL__NAME": f"script:{folder / 'model.yaml'}"}
 
@@ -412,11 +417,13 @@ async def _measure_embedded(wire: str, speech: Speech) -> Result:
     return Result({"embedded_answer_ms": answered, "control_late_ms": [milliseconds for _, milliseconds in late]})
 
 
-def slow(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
-    """Each figure of an interruption over its goal: the recording, milliseconds, and the most that the control was
-    late meanwhile. None: it did not happen.
+def slow(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[JsonObject]:
+    """Return each figure of an interruption that is over its goal.
+
+    With it go the recording, the milliseconds (None: it did not happen), and the most that the control was late in the
+    same time: what the machine did to everybody is not the server's.
     """
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for trial in trials:
         for name, seconds in ("barge_in_ms", trial.barge_in), ("answer_overhead_ms", trial.overhead):
             if 1000 * seconds <= (GOALS[name][1] or math.inf):
@@ -424,20 +431,22 @@ def slow(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[d
             began, ended = trial.span
             control = max((most for at, most in late if began <= at <= ended), default=0.0)
             took = round(1000 * seconds, 1) if math.isfinite(seconds) else None
-            found.append({"figure": name, "recording": trial.said, "ms": took, "control_late_ms": round(control, 1)})
+            found.append(
+                {"figure": name, "recording": trial.recording, "ms": took, "control_late_ms": round(control, 1)}
+            )
     return found
 
 
 def filler_seconds(started: Sequence[float], heard: float) -> float:
-    """Since the start of its function, the nearest one: it may be heard before the function writes its time down.
+    """Return the seconds from the start of the function that the filler belongs to, the nearest one.
 
-    Infinite where it was not heard.
+    They may be negative: the filler may be heard before the function writes its time down. Infinite where it was not.
     """
     return min((heard - start for start in started), key=abs, default=math.inf)
 
 
 def words_within(seconds: float) -> int:
-    """How many words of the long answer are heard, the half of each at least, in its first seconds."""
+    """Return how many words of the long answer are heard in its first seconds, each at least by half."""
     start, count = 0.0, 0
     for word in LONG_ANSWER.split():
         length = (len(word) + 1) * SECONDS_PER_CHARACTER
@@ -447,19 +456,19 @@ def words_within(seconds: float) -> int:
     return count
 
 
-def _function_starts(records: Sequence[Mapping[str, Any]]) -> list[float]:
-    metrics = [metric for record in records for metric in record["metrics"]]
-    return [metric["value"] for metric in metrics if metric["name"] == "STARTED"]
+def _function_starts(records: Sequence[JsonObject]) -> list[float]:
+    metrics = [metric for record in records for metric in objects_at(record, "metrics")]
+    return [number_at(metric, "value") for metric in metrics if metric["name"] == "STARTED"]
 
 
-def _words_recorded(records: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Of each interrupted answer, in order."""
-    turns = [turn for record in records for turn in record["turns"]]
-    return [len(turn["agent_response"].split()) for turn in turns if turn["barge_in"]]
+def _words_recorded(records: Sequence[JsonObject]) -> list[int]:
+    """Return how many words the record has of each interrupted answer, in order."""
+    turns = [turn for record in records for turn in objects_at(record, "turns")]
+    return [len(text_at(turn, "agent_response").split()) for turn in turns if turn["barge_in"]]
 
 
 def speech_of(folder: Path, trials: int) -> Speech:
-    """What is said in `trials` trials: the folder's recordings that are one turn each, evenly.
+    """Choose what is said in `trials` trials, evenly among the folder's recordings that are one turn each.
 
     After a longer pause the agent answers, as it should: such a recording is two turns, and is left out, as is one
     without a sound above -58 dBFS. The question is always the same. Raises `UserError` where nothing is left.
@@ -494,8 +503,8 @@ def bench_conversation(options: argparse.Namespace) -> int:
     return 0 if result.met else 1
 
 
-def _report(result: Result, speech: Speech) -> dict[str, Any]:
-    report: dict[str, Any] = {}
+def _report(result: Result, speech: Speech) -> JsonObject:
+    report: MutableJsonObject = {}
     for name, values in result.figures.items():
         median, tail = GOALS[name]
         # JSON knows no infinity: null is one that did not happen.

@@ -20,28 +20,33 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from callagent.agents import Action, Agent, CallerTurn
+from callagent.agents import Action, Agent, AgentProject, CallerTurn
 from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project, project_runtime
 from callagent.bench.measurement import percentiles
 from callagent.call_info import CallInfo
 from callagent.errors import UserError
+from callagent.json_values import JsonObject, object_at
 from callagent.models import Delta, LanguageModel, Message, ModelSettings, Tool, open_embedder
-from callagent.workers import ProcessPool
+from callagent.workers import ProcessPool, ProjectRuntime
 
 TURNS_PER_CALL = 10
 _QUESTION = "I would like to know when you are open and where I can park."
 
 
+Load = Callable[[Path, LanguageModel, ProcessPool], AgentProject]
+
+
 class _InstantModel:
-    """Answers with the same sentence, in the same moment."""
+    """Answers with the same sentence, in the same moment, so that only the engine's own time is measured."""
 
     def __init__(self) -> None:
         self.characters = 0
+        """Of the largest request."""
         self.tools = 0
+        """Of the request that offered the most."""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
@@ -56,30 +61,33 @@ class _InstantModel:
 
 
 def bench_engine(options: argparse.Namespace) -> int:
-    """Measure and print."""
+    """Measure and print; there is no goal, so the exit status is always 0."""
     figures = asyncio.run(_measure(options.project, options.turns))
     if options.json:
         print(json.dumps(figures))
         return 0
-    turns, functions, own = figures["turn_ms"], figures["function_call_ms"], figures["function_overhead_ms"]
+    turns, functions, own = (
+        object_at(figures, name) for name in ("turn_ms", "function_call_ms", "function_overhead_ms")
+    )
     print(f"project            {figures['project']}: {figures['functions']} functions, {figures['topics']} topics")
     print(f"largest request    {figures['request_characters']} characters, {figures['tools']} tools")
     print(f"engine, a turn     p50 {turns['p50']:.2f} ms   p99 {turns['p99']:.2f} ms   ({turns['count']} turns)")
     print(f"function call      p50 {functions['p50']:.2f} ms   p99 {functions['p99']:.2f} ms   (the start function)")
     print(f"  outside of it    p50 {own['p50']:.2f} ms   p99 {own['p99']:.2f} ms")
-    if meaning := figures["turn_by_meaning_ms"]:
+    if meaning := object_at(figures, "turn_by_meaning_ms"):
         print(f"turn, embeddings   p50 {meaning['p50']:.2f} ms   p99 {meaning['p99']:.2f} ms   (topics by meaning)")
-    for kind, each in figures["callbacks"].items():
-        with_them = each["turn_with_callbacks_ms"]
+    for kind in object_at(figures, "callbacks"):
+        each = object_at(figures, "callbacks", kind)
+        without, with_them = object_at(each, "turn_ms"), object_at(each, "turn_with_callbacks_ms")
         print(
             f"callback ({kind:<3})     p50 {each['callback_ms']:.2f} ms"
-            f"   (turns: p50 {each['turn_ms']['p50']:.2f} without, {with_them['p50']:.2f} with two)"
+            f"   (turns: p50 {without['p50']:.2f} without, {with_them['p50']:.2f} with two)"
         )
     return 0
 
 
 async def _by_meaning(path: Path, pool: ProcessPool, model: _InstantModel, turns: int) -> list[float]:
-    """The same turns with topics found by their meaning; nothing where no engine is installed."""
+    """Return the times of the same turns with topics found by their meaning; none where no embedder is installed."""
     embedder = open_embedder()
     if embedder is None:
         return []
@@ -89,7 +97,7 @@ async def _by_meaning(path: Path, pool: ProcessPool, model: _InstantModel, turns
     return await _turns(project, turns)
 
 
-async def _measure(path: Path, turns: int) -> dict[str, Any]:
+async def _measure(path: Path, turns: int) -> JsonObject:
     model = _InstantModel()
     pool = ProcessPool(project_runtime(path))
     try:
@@ -135,7 +143,7 @@ async def _turns(project: FlowProject, turns: int) -> list[float]:
 
 
 async def _functions(project: FlowProject, times: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of the whole call, and of all but the function."""
+    """Return the milliseconds of whole function calls, and of all in them but the function itself."""
     start = project.project.start_function
     if start is None:
         raise UserError(f"the project '{project.name}' has no start function to measure a function call with")
@@ -159,7 +167,7 @@ def _info() -> CallInfo:
     return CallInfo("bench", "inbound", "+15550100", "+15550199", "text", datetime.now(UTC))
 
 
-async def _no_metric(name: str, value: Any) -> None:
+async def _no_metric(name: str, value: object) -> None:
     """A store is not part of what is measured."""
 
 
@@ -194,15 +202,18 @@ _PROJECTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "cx": (_CX_PLAIN, _CX_FULL),
 }
 """By kind: the files without callbacks, and with them."""
-_KINDS: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+_KINDS: Mapping[str, tuple[Callable[[Path], ProjectRuntime], Load]] = {
     "adk": (adk_runtime, load_adk_project),
     "cx": (cx_runtime, load_cx_app),
 }
 
 
-async def measure_callbacks(make_model: Callable[[], LanguageModel], turns: int) -> dict[str, Any]:
-    """By kind: a turn with and without callbacks, and milliseconds that one callback adds (of the medians)."""
-    figures = {}
+async def measure_callbacks(make_model: Callable[[], LanguageModel], turns: int) -> dict[str, JsonObject]:
+    """Return for each kind of project the times of turns with and without callbacks, and what one callback adds.
+
+    Times are in milliseconds; what is added is the difference of the medians.
+    """
+    figures: dict[str, JsonObject] = {}
     for kind, (plain, with_callbacks) in _PROJECTS.items():
         async with _project(kind, plain, make_model()) as bare, _project(kind, with_callbacks, make_model()) as full:
             without, with_them = await _alternate((bare, full), turns)
@@ -212,14 +223,15 @@ async def measure_callbacks(make_model: Callable[[], LanguageModel], turns: int)
     return figures
 
 
-async def _alternate(projects: Sequence[Any], turns: int) -> list[list[float]]:
+async def _alternate(projects: Sequence[AgentProject], turns: int) -> list[list[float]]:
+    """Return the milliseconds of `turns` turns of each project, taken in turn: what disturbs one disturbs all."""
     times: list[list[float]] = [[] for _ in projects]
     while len(times[0]) < turns:
         agents = [await project.open(_info(), _no_metric) for project in projects]
         try:
-            for _ in range(TURNS_PER_CALL):
-                for agent, taken in zip(agents, times, strict=True):
-                    taken.append(await _turn(agent))
+            for number in range(TURNS_PER_CALL * len(agents)):
+                place = number % len(agents)
+                times[place].append(await _turn(agents[place]))
         finally:
             for agent in agents:
                 await agent.close()
@@ -233,8 +245,9 @@ async def _turn(agent: Agent) -> float:
 
 
 @asynccontextmanager
-async def _project(kind: str, files: Mapping[str, str], model: LanguageModel) -> AsyncIterator[Any]:
+async def _project(kind: str, files: Mapping[str, str], model: LanguageModel) -> AsyncIterator[AgentProject]:
     runtime, load = _KINDS[kind]
+    # Both kinds are loaded with the same three arguments; what else they take has defaults.
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), files)
         path = Path(folder, "desk")

@@ -33,15 +33,15 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, cycle, repeat
 from pathlib import Path
-from typing import Any
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.bench.measurement import percentiles
+from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.rtp import PCMU, Pump, RtpPacket, RtpParameters, RtpPorts, RtpSender, RtpSession, is_rtcp, open_codec
 from callagent.server import calm_collector
 
@@ -61,8 +61,12 @@ def bench_media(options: argparse.Namespace) -> int:
     return 0 if result["met"] else 1
 
 
-def measure(calls: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """In turn, so that what disturbs the machine disturbs all three; of each the round that was disturbed least."""
+def measure(calls: int, seconds: float, rounds: int) -> JsonObject:
+    """Measure plain media, resampled media and the echo in C, and return the figures.
+
+    They take turns, so that what disturbs the machine disturbs all three; of each the round that was disturbed least
+    counts.
+    """
     runs = [
         (_server(calls, seconds, []), _server(calls, seconds, ["--resample"]), _echo(calls, seconds))
         for _ in range(rounds)
@@ -98,7 +102,7 @@ def _server(calls: int, seconds: float, more: Sequence[str]) -> dict[str, float]
 
 
 def _echo(calls: int, seconds: float) -> float | None:
-    """Microseconds of the echo in C; None without a compiler."""
+    """Return the microseconds of the echo in C; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
@@ -117,7 +121,7 @@ def _echo(calls: int, seconds: float) -> float | None:
 
 @contextmanager
 def _loaded(ports: Sequence[int], seconds: float) -> Iterator[list[int]]:
-    """A stream to each port, for as long as the block lasts; the streams' own ports."""
+    """Run a stream to each port for as long as the block lasts, and give the streams' own ports."""
     with reference_sender() as sender:
         if sender is None:
             with _loaded_from_here(ports, seconds) as peers:
@@ -147,7 +151,7 @@ def _loaded_from_here(ports: Sequence[int], seconds: float) -> Iterator[list[int
         load.close()
 
 
-def _text(result: Mapping[str, Any]) -> str:
+def _text(result: JsonObject) -> str:
     echo = result["c_echo_us"]
     lines = [
         f"{result['calls']} calls of G.711, {result['seconds']:g} s each, both directions",
@@ -166,11 +170,11 @@ _VOICE_RATE = 24000
 _WARM_UP_SECONDS = 1.0
 _FRAMES_OF_VOICE = 50
 _PIECE = 10
-"""Frames of a piece of voice: it is resampled as it comes, not as it is sent."""
+"""Frames of a piece of voice, which is resampled as it comes, not as it is sent."""
 
 
 class Talk:
-    """One call: its ears take frames at 16 kHz and their level, its mouth speaks frames made at 24 kHz."""
+    """One call: its frames are heard at 16 kHz with their level, and its voice is made at 24 kHz."""
 
     def __init__(self, *, resample: bool) -> None:
         self.frames = 0
@@ -191,10 +195,10 @@ class Talk:
         return _voice(8000)[next(self._numbers) % _FRAMES_OF_VOICE]
 
     def _resample(self) -> None:
-        """As a session's audio goes up, and a provider's voice comes down."""
+        """Resample as calls do: upwards what a recogniser hears, downwards a provider's voice."""
         import audioop
 
-        state: Any = None
+        state: tuple[int, tuple[tuple[int, int], ...]] | None = None
         decimator = Decimator(_VOICE_RATE // SAMPLE_RATE)
         frames = _voice(_VOICE_RATE)
         pieces = cycle(b"".join(frames[at : at + _PIECE]) for at in range(0, len(frames), _PIECE))
@@ -289,6 +293,8 @@ _SETTLE_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
+    """A packet that came back."""
+
     at: float
     """Wall clock of the kernel, in seconds."""
     sequence: int
@@ -305,13 +311,14 @@ class StreamFigures:
 
     @classmethod
     def of(cls, arrivals: Sequence[Arrival]) -> StreamFigures:
-        """From packets in the order of their arrival; ones out of order and duplicates count as lost."""
+        """Measure packets in the order of their arrival; ones out of order and duplicates count as lost."""
         if not arrivals:
             return cls((), 0)
         first = last = arrivals[0]
         deviations: list[float] = []
         expected = 1
         for arrival in arrivals[1:]:
+            # Sequence numbers wrap around (RFC 3550 section 5.1): more than half the circle ahead is behind.
             step = (arrival.sequence - last.sequence) & 0xFFFF
             if not 0 < step < 0x8000:
                 continue
@@ -323,7 +330,7 @@ class StreamFigures:
 
 
 class LoadStream:
-    """One phone's media: sends on the pump's grid, keeps when packets came."""
+    """One phone's media: it sends on the pump's grid, and keeps when packets came."""
 
     def __init__(self, host: str, port: int = 0) -> None:
         """`port` 0 takes any. Raises `OSError`."""
@@ -374,7 +381,7 @@ class LoadStream:
 
 
 class RtpLoad:
-    """Streams of one process. Give each its `remote`, then `run`."""
+    """Streams of one process. Set `remote` of each, then `run`."""
 
     def __init__(self, host: str, count: int, first_port: int = 0) -> None:
         """With `first_port` the streams use it and every second port above. Raises `OSError`."""
@@ -382,7 +389,7 @@ class RtpLoad:
         self._stopped = threading.Event()
 
     def run(self, seconds: float) -> None:
-        """Send and receive for so long, on this thread and the pump's."""
+        """Send for `seconds` on the pump's thread, and receive on this one."""
         pump = Pump()
         handles = [pump.add(stream) for stream in self.streams]
         pump.start()
@@ -402,8 +409,8 @@ class RtpLoad:
         for stream in self.streams:
             stream.socket.close()
 
-    def figures(self) -> dict[str, Any]:
-        """What came back, ready for JSON; deviations are in milliseconds."""
+    def figures(self) -> JsonObject:
+        """Return what came back; deviations are in milliseconds."""
         streams = [StreamFigures.of(stream.arrivals) for stream in self.streams]
         return {
             "streams": len(streams),
@@ -431,7 +438,7 @@ class RtpLoad:
 
 @contextmanager
 def reference_sender() -> Iterator[Path | None]:
-    """The sender in C, built for as long as the block lasts; None without a compiler."""
+    """Give the sender in C, built for as long as the block lasts; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         yield None
@@ -443,8 +450,8 @@ def reference_sender() -> Iterator[Path | None]:
         yield built
 
 
-def reference_figures(count: int, seconds: int, host: str = "127.0.0.1") -> dict[str, Any] | None:
-    """How evenly `count` streams of the sender in C arrive here; None without a compiler."""
+def reference_figures(count: int, seconds: int, host: str = "127.0.0.1") -> JsonObject | None:
+    """Return how evenly `count` streams of the sender in C arrive here; None without a compiler."""
     with reference_sender() as sender:
         if sender is None:
             return None
@@ -467,7 +474,7 @@ def _remote(text: str) -> tuple[str, int]:
 
 
 def _load(options: argparse.Namespace) -> int:
-    result: dict[str, Any] = {}
+    result: MutableJsonObject = {}
     if options.remote:
         load = RtpLoad(options.local_host, len(options.remote), options.local_port)
         for stream, remote in zip(load.streams, options.remote, strict=True):

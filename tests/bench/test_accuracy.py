@@ -26,7 +26,7 @@ from callagent.models.scripted import ScriptedModel
 
 def test_sixty_utterances_expect_calls_that_their_tools_allow() -> None:
     _, utterances = read_utterances(UTTERANCES)
-    assert len({utterance.said for utterance in utterances}) == 60
+    assert len({utterance.text for utterance in utterances}) == 60
     assert Counter(len(utterance.expected) for utterance in utterances) == {1: 54, 0: 6}
     for utterance in utterances:
         schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in utterance.tools}
@@ -47,7 +47,7 @@ def test_sixty_utterances_expect_calls_that_their_tools_allow() -> None:
 )
 async def test_an_answer_is_judged_by_function_and_arguments(answer: object, right: tuple[bool, bool]) -> None:
     today, utterances = read_utterances(UTTERANCES)
-    (utterance,) = [each for each in utterances if "amlodipine" in each.said]
+    (utterance,) = [each for each in utterances if "amlodipine" in each.text]
     trial = await ask_model(ScriptedModel.from_entries(answer), today, utterance)  # type: ignore[arg-type]
     assert (trial.name_right, trial.arguments_right) == right
     figures = summarise_answers([trial])
