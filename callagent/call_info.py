@@ -1,4 +1,4 @@
-"""What is known of a call before a word is said. Plain data, for every package."""
+"""What is known of a call before anybody speaks, and how it may end. Plain data, for every package."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class EndReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallInfo:
+    """A call as its leg knows it."""
+
     call_id: str
     """Ours, unique; file names and records are made from it, never from the peer's identifiers."""
     direction: str
@@ -69,17 +71,17 @@ class MediaStatistics:
     packets_late: int = 0
     packets_duplicate: int = 0
     packets_refused: int = 0
-    """From a wrong source, wrong version or unknown payload type."""
+    """Packets from a wrong source, of a wrong version or of an unknown payload type."""
     jitter_ms: float = 0.0
     send_lateness_max_ms: float = 0.0
     peer_reports: int = 0
-    """By RTCP, of what we sent; without any the figures of the peer are 0."""
+    """RTCP reports about what we sent; without any, the figures of the peer are 0."""
     peer_one_way: bool = False
-    """By its last report the peer does not hear us; the call goes on."""
+    """Whether the peer does not hear us, by its last report; the call goes on."""
     peer_goodbye: bool = False
     """Whether the peer ended its stream by RTCP BYE before the call's end."""
     peer_packets_lost: int = 0
-    """Of what we sent, as the peer's RTCP reports it."""
+    """Packets of ours that the peer's RTCP reports as lost."""
     peer_jitter_ms: float = 0.0
-    """The same."""
+    """Jitter of our packets, as the peer's RTCP reports it."""
     round_trip_ms: float = 0.0

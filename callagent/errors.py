@@ -20,7 +20,7 @@ from callagent.log import scrub
 
 
 class CallagentError(Exception):
-    """Base of everything below."""
+    """The base of all errors that callagent raises."""
 
 
 class UserError(CallagentError):
@@ -64,7 +64,7 @@ class ProviderRefused(ProviderError):
 
 
 class AnswerWithheld(ProviderError):
-    """The provider found the conversation, or the answer, not safe. It is not out of order."""
+    """The provider found the conversation or the answer unsafe; it is not out of order."""
 
 
 class WorkerError(CallagentError):

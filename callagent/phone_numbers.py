@@ -1,4 +1,4 @@
-"""What a telephone number is: its one written form, and why a call to it would cost more than an ordinary one."""
+"""Telephone numbers: their one written form, and why a call to one would cost more than an ordinary call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 def e164(number: str) -> str | None:
-    """`number` in E.164 without visual separators or a national prefix such as `(0)`; None: it is written otherwise.
+    """Return a number in E.164, without visual separators or a prefix such as `(0)`; None: it is in another form.
 
     Only the ASCII form with a leading `+` is taken: every other form leaves open which country is meant.
     """
@@ -42,13 +42,13 @@ def e164(number: str) -> str | None:
 
 
 def caller_key(caller: str) -> str | None:
-    """What tells a caller's number from others, however it is written; None: it is not in E.164."""
+    """Return one key for a caller's number, however it is written; None: it is not in E.164."""
     plain = _SEPARATORS.sub("", caller)
     return e164(caller) or plain if _E164.fullmatch(plain) else None
 
 
 def comparable(destination: str) -> str:
-    """The number in a destination of any form (E.164, national digits, `tel:`, `sip:` of a number); empty: none.
+    """Return the number in a destination of any form (E.164, national digits, `tel:`, `sip:` of a number); empty: none.
 
     For comparison with the settings only. What is called is what the settings say.
     """
@@ -68,7 +68,7 @@ def comparable(destination: str) -> str:
 
 
 def surcharge_of(number: str) -> str | None:
-    """Why a call to `number`, as `e164` wrote it, is not an ordinary one; None: it is."""
+    """Return why a call to a number, as `e164` writes it, is not an ordinary one; None: it is."""
     import phonenumbers
 
     if number.startswith(_REFUSED_PREFIXES):

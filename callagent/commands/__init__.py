@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return command(options)
     except CallagentError as error:
+        # Its text says what is wrong and what to do; a traceback would hide it.
         print(f"callagent: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

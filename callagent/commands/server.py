@@ -131,6 +131,7 @@ def _only(certificate: str) -> ssl.SSLContext:
 
 
 def _is_open(host: str, port: int) -> bool:
+    """Return whether anything listens there."""
     import socket
 
     try:
@@ -154,5 +155,6 @@ def _password(_: argparse.Namespace) -> int:
     password = getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not password:
         raise UserError("an empty password lets everybody in; choose another")
+    # Only the hash is printed: the settings never hold the password.
     print(hash_password(password))
     return 0

@@ -500,6 +500,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _targets_have_their_trunks(self) -> Self:
+        # A trunk without a server only calls us: there is no address to send a call to.
         known = {trunk.name for trunk in self.sip.trunks if trunk.server}
         for target in self.targets:
             if target.trunk and target.trunk not in known:

@@ -137,6 +137,7 @@ def _public_address(value: object) -> str:
 
 def _public_host(value: object) -> str:
     """Return a host name or IP address; an empty text stays empty."""
+    # Brackets, as an IPv6 address has them in a URL, are taken off.
     text = str(value).strip().strip("[]")
     if text and not re.fullmatch(_HOST_NAME, text):
         try:

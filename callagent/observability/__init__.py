@@ -1,6 +1,6 @@
 """What others see of the calls: Prometheus metrics and OpenTelemetry traces.
 
-The front is light: what it names is imported when it is asked for.
+Importing this package is light: each of its modules is imported when one of its names is first used.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ class Counter:
 
     def add(self, *values: str, by: float = 1) -> None:
         """Count `by` more for these label values."""
+        # A metric without labels has one series from the start, so that its first increase is seen as one.
         counter = self._counter.labels(*self._labels.bound(values)) if values else self._counter
         counter.inc(by)
 

@@ -275,6 +275,7 @@ class Telemetry:
             if span.error:
                 started.set_status(Status(StatusCode.ERROR, span.error[:500]))
                 started.set_attribute("error.type", span.error.partition(":")[0][:100])
+            # A child is made while its parent is open, and names it by the context.
             self._trace(span.children, set_span_in_context(started))
             started.end(round(span.ended * NANOSECONDS))
 

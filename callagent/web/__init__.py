@@ -1,6 +1,7 @@
 """The HTTP side of the server: who is let in, the API, the dashboard's pages, and what carriers need of it.
 
-The front is light: what it names is imported when it is asked for, aiohttp with the first of them.
+Importing this package is light: each of its modules is imported when one of its names is first used, and aiohttp with
+them.
 """
 
 from __future__ import annotations

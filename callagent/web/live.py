@@ -70,6 +70,7 @@ class LiveCalls:
         try:
             await self._send(response, look)
         except ConnectionError:
+            # The watcher has closed the page.
             pass
         finally:
             self._watchers -= 1

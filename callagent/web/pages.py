@@ -79,6 +79,7 @@ class Pages:
         # Counted before the password is looked at: of many attempts at the same time none is for free.
         if not self._accounts.attempt(address, began):
             raise web.HTTPTooManyRequests(text="too many failed logins; wait five minutes")
+        # In a thread, as scrypt takes 50 ms, in which the loop would send no carrier's audio.
         async with self._hashing:
             fits = await asyncio.to_thread(password_fits, password, self._accounts.hash_of(name))
         if not fits:
