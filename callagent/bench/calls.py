@@ -53,6 +53,7 @@ async def _measure(count: int, seconds: float, *, spin: bool = False, speech: bo
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = _settings(folder, speech=speech)
         server = await stack.enter_async_context(bench_server(folder, settings))
+        # One more call whose function never returns: its worker must take nothing from the others.
         spinning = asyncio.create_task(_load(_uri(server, "spin"), 1, seconds + 10)) if spin else None
         if spinning:
             await asyncio.sleep(2.0)
@@ -60,6 +61,7 @@ async def _measure(count: int, seconds: float, *, spin: bool = False, speech: bo
         before = tree.usage()
         arguments = ["--speech", str(AGENT / "callers" / "c03_hibari_heart.wav")] if speech else []
         loading = asyncio.create_task(_load(server.uri, count, seconds, "--reference", *arguments))
+        # In the middle of the run all calls are there; the first five seconds ring them.
         await asyncio.sleep(5.0 + seconds / 2)
         during = tree.usage()
         measured = await loading
@@ -239,10 +241,12 @@ async def load_calls(
         stream.frames = _speaking(speech, number)
     calls = [LoadCall(stream) for stream in load.streams]
     endpoint = await Endpoint.open(host, 0, UserAgentSettings(admit=lambda source: "server"))
+    # On a thread of its own: the signalling of the calls must not delay the clock of their audio.
     media = asyncio.create_task(asyncio.to_thread(load.run, ANSWER_SECONDS + count / per_second + seconds))
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
+                # Evenly, so that it is running calls that are measured, not a burst of INVITEs.
                 group.create_task(call.dial(endpoint, target))
                 await asyncio.sleep(1 / per_second)
         on_dialled()

@@ -134,8 +134,10 @@ class Wire:
     def on_frame(self, pcm: bytes, now: float) -> None:
         self._frames += 1
         samples = struct.unpack(f"<{len(pcm) // 2}h", pcm)
+        # Silence and faint noise are no sound of the agent's.
         if max(samples) <= _LOUD:
             return
+        # After a gap a new sound begins; what is known of the one before it is kept for whoever asks.
         if now - self.sound_at > GAP:
             self.stopped_at, self.began_at = self.sound_at, now
             self.heard = (self._last - self._first + 1) * FRAME_SECONDS
@@ -155,6 +157,7 @@ class Wire:
 
     async def answered(self, seconds: float) -> None:
         """Wait until the agent begins to speak after the utterance. Raises `TimeoutError` after `seconds`."""
+        # What begins while the caller speaks, or right after, is not the answer: it had begun before it could be one.
         await self.until(lambda: not self.speaking, len(self._said[0].frames) * FRAME_SECONDS + seconds)
         await self.until(lambda: self.began_at > self.end + EARLIEST, seconds)
 
@@ -371,6 +374,7 @@ async def _measure(wire: str, speech: Speech) -> Result:
         Plan(speech.question, said, 1.0 + number % 10 / 10, CONFIGURED)
         for number, said in enumerate(speech.interruptions)
     ]
+    # Several calls at once, each with its share of the trials, so that a run is shorter.
     callers = [f"bench{number}" for number in range(min(CALLS_AT_ONCE, len(plans)))]
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -382,6 +386,7 @@ async def _measure(wire: str, speech: Speech) -> Result:
             *(_call(server, wire, caller, plans[number :: len(callers)]) for number, caller in enumerate(callers))
         )
         control.cancel()
+        # The records of the last calls are written shortly after they have ended.
         await asyncio.sleep(1.0)
         records = sorted(read_records(folder / "calls.db"), key=lambda record: str(record["started_at"]))
     by_caller = {caller: [one for one in records if one["from_number"] == caller] for caller in callers}

@@ -54,6 +54,7 @@ class ProcessTree:
         """Of the processes alive now."""
         cpu, memory = 0.0, 0
         for process in self._processes():
+            # A process may end between the listing and the reading; then it is left out.
             try:
                 fields = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
                 rollup = (_PROC / str(process) / "smaps_rollup").read_text()
@@ -64,6 +65,7 @@ class ProcessTree:
         return Usage(cpu, memory)
 
     def _processes(self) -> set[int]:
+        # Workers are children of a zygote, which is a child of the server: the whole tree counts.
         children: dict[int, list[int]] = {}
         for entry in _PROC.iterdir():
             if not entry.name.isdigit():
@@ -116,6 +118,7 @@ async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool 
     try:
         yield BenchServer(process.pid, await _ready(process, folder / "server.log"), url)
     finally:
+        # The first signal lets calls end, the second ends them.
         for _ in range(2):
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
@@ -137,6 +140,7 @@ async def _ready(process: asyncio.subprocess.Process, log: Path) -> int:
 
 
 def _free_port() -> int:
+    # Free now; another process could take it before the server does, which then fails and is reported.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

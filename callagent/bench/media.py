@@ -244,6 +244,7 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
         session.connect(("127.0.0.1", peer), RtpParameters(codec))
         session.start(talk.hear, talk.speak)
     calm_collector()
+    # Jitter buffers fill and caches warm up before the time is taken.
     await asyncio.sleep(_WARM_UP_SECONDS)
     cpu, began = time.process_time(), time.monotonic()
     before = sum(talk.frames for talk in talks)
@@ -268,6 +269,7 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
 
 
 def _serve(options: argparse.Namespace) -> int:
+    # As the server does it: the thread that sends must not wait for the loop's 5 ms.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     prepare_decimators()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -323,6 +325,7 @@ class StreamFigures:
             if not 0 < step < 0x8000:
                 continue
             expected += step
+            # Timestamps count samples and wrap around at 32 bits (RFC 3550 section 5.1).
             due = first.at + ((arrival.timestamp - first.timestamp) & 0xFFFFFFFF) / _CLOCK_RATE
             deviations.append(abs(arrival.at - due) * 1000)
             last = arrival
@@ -366,6 +369,7 @@ class LoadStream:
         while True:
             try:
                 data, control, _, _ = self.socket.recvmsg(2048, 64)
+                # RTP and RTCP may share a port (RFC 5761).
                 if is_rtcp(data):
                     continue
                 packet = RtpPacket.parse(data)

@@ -212,6 +212,7 @@ class NeedleProcess:
         if self.waiting >= _MAX_WAITING:
             raise ProviderError("the embedded model is behind")
         process = await self._running()
+        # Answers carry the number of their request: one that was given up may still be answered before the next.
         self._number += 1
         number = self._number
         answered: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
@@ -231,6 +232,7 @@ class NeedleProcess:
         return answer.get("answer")
 
     async def close(self) -> None:
+        # Taken out first: whoever asks meanwhile starts a new process.
         process, self._process = self._process, None
         reader, self._reader = self._reader, None
         if process is not None and process.returncode is None:

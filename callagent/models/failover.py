@@ -51,6 +51,7 @@ class _SentenceGate:
         """Return what may be passed on now. A call of a function goes on at once, with all text before it."""
         self._text += delta.text
         ends = [match.end() for match in _SENTENCE_ENDS.finditer(self._text)]
+        # A call ends the text before it, whether or not that is a whole sentence.
         whole = len(self._text) if delta.tool_call else ends[-1] if ends else 0
         text, self._text = self._text[:whole], self._text[whole:]
         if not text and delta.tool_call is None and delta.usage is None:

@@ -117,6 +117,8 @@ class Deadlines:
 
     @property
     def next(self) -> float:
+        """The instant at which to stop waiting."""
+        # Tokens that keep coming do not put off the end of the whole answer.
         return min(self.token, self.total)
 
     def missed(self) -> ProviderTimeout:
@@ -223,6 +225,7 @@ class ModelServer:
                 if refusal.status != 400 or refused is None:
                     raise
                 log.warning("model_setting_refused", model=model, setting=refused)
+            # Kept for the model, so that later requests leave the field out at once.
             self._refused.add((model, refused))
 
     async def _post(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
@@ -341,6 +344,7 @@ async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> Pr
     text = f"the model's server answered {response.status} {response.reason or ''}".rstrip()
     text = f"{text}: {reason}" if reason else text
     log.warning("model_refused", status=response.status, reason=reason)
+    # A server's own timeout, or that of a proxy before it, is a timeout here too: it counts as one at the breaker.
     if response.status in (408, 504):
         return ProviderTimeout(text)
     if not 400 <= response.status < 500:

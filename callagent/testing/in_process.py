@@ -84,6 +84,7 @@ class _Thread:
             return self._to_loop.get()
 
     def unwind(self, event: _Answered | _Raised | _Sent | _Slept) -> None:
+        # `except Exception` in project code does not stop an `Abandoned`; a bare `except` does, so it is raised again.
         for _ in range(_UNWIND_TRIES):
             if isinstance(event, (_Answered, _Raised)):
                 return

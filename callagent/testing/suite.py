@@ -480,6 +480,7 @@ def _object(text: str) -> str:
 def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
     """Return what is wrong with the functions that were called, one text each."""
     called = _calls(turns)
+    # A test may also assert that a function was not called; both kinds are checked against all calls, in any order.
     failures = []
     for expected in case.function_calls:
         found = any(expected.matches(text_at(call, "name"), object_at(call, "arguments")) for call in called)

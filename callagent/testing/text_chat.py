@@ -166,6 +166,7 @@ class TextCall:
         record = self._record
         record.end_reason, record.in_progress = reason.value, False
         record.end_function = "failed"
+        # As after a telephone call: an end function that fails is tried once more.
         for attempt in range(1, END_ATTEMPTS + 1):
             if await self._agent.end(reason, attempt):
                 record.end_function = "done"
@@ -192,6 +193,7 @@ class TextCall:
                 self._stop_filling()
                 turn.agent.append(text)
                 turn.sentences += 1
+            # A streamed answer ends here: its sentences were one utterance.
             case ModelAnswered():
                 turn.join_sentences()
             case FunctionStarted(latency=latency):

@@ -293,6 +293,7 @@ class HttpEngine:
         async with aclosing(events):
             async for event in events:
                 deadlines.progress()
+                # vLLM counts the tokens in an event behind the last piece, so only the end of the stream ends this.
                 if (piece := read_event(self._wire, event)) is None:
                     break
                 finished = finished or piece.finished
@@ -351,6 +352,7 @@ class LocalEngine:
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         """Yield the continuation, once the requests before it are answered. Closing the generator stops it."""
+        # One request at a time: the weights have one state, and two answers would share the processor anyway.
         async with self._free:
             process = await self._running()
             self._number += 1
@@ -388,6 +390,7 @@ class LocalEngine:
         log.info("model_process_started", kind=self._settings.kind, pid=process.pid)
         try:
             await self._receive(process, asyncio.get_running_loop().time() + _LOADING_SECONDS)
+        # Also where the request is cancelled while the weights are loaded: a process half started is of no use.
         except BaseException:
             self._process = None
             await _end(process)

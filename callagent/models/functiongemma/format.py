@@ -99,6 +99,7 @@ def neutralise(text: str) -> str:
     """
     if "<" not in text:
         return text
+    # Most text has no bracket and has been returned; only the rest is searched for all tokens of both families.
     text = _CONTROL.sub(lambda token: token[0][1:-1], text)
     # Dropped brackets may have brought a new token together; a space can be part of none.
     return _CONTROL.sub(lambda token: token[0].replace("<", " ").replace(">", " "), text)
@@ -142,6 +143,7 @@ def dictsort(mapping: Mapping[str, T]) -> list[tuple[str, T]]:
 def _write(value: object, tokens: TokenSet, sort: bool, depth: int) -> Iterable[str]:
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is deeper than {MAX_DEPTH} levels")
+    # The order of the cases matters: a string is a Sequence, and a Boolean value is an int.
     match value:
         case str():
             yield format_string(value, tokens)
@@ -264,6 +266,7 @@ class _Grammar:
         optional = [rule for key, rule in pairs.items() if key not in required]
         if not optional:
             return f'"{{" {first} "}}"'
+        # Behind required arguments each optional one brings its comma; alone, the first of them has none.
         if first:
             return f'"{{" {first} {self._further(optional, name)} "}}"'
         return f'"{{" ({self._one_of(optional, name)})? "}}"'
@@ -362,6 +365,9 @@ class _Grammar:
         read. Without `ends` the text may end anywhere. Tokens have their only `<` in front, so that a failed match can
         only begin anew with the next one.
         """
+        # State 0 has read nothing of a token. A character leads on along a token, back to its beginning ("<"), or,
+        # where it fits no token, to state 0. A character that completes a forbidden token has no rule, so it cannot be
+        # written; one that completes an end has a rule without a state behind it.
         trie = _Trie([*ends, *never])
         for state, following in enumerate(trie.states):
             others = "".join(sorted(_in_class(char) for char in {*following, "<"}))
@@ -426,6 +432,7 @@ def _literal(text: str) -> str:
 
 
 def _in_class(char: str) -> str:
+    # Inside of brackets these four characters have a meaning of their own.
     return _escape(char) if char in "\\]^-" else char
 
 

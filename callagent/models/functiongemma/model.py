@@ -103,6 +103,7 @@ class FunctionGemmaModel:
     ) -> AsyncGenerator[Delta, None]:
         answer = _Answer()
         if tools or self._fallback is None:
+            # Words go on as they come; calls only at the end, when all of them are known to be valid.
             async with aclosing(self._words(answer, one_utterance(messages), tools, settings)) as words:
                 async for text in words:
                     yield Delta(text=text)
@@ -150,11 +151,13 @@ class FunctionGemmaModel:
                     yield text
         if (lost := answer.lost) is None:
             return
+        # A call could not be read, or the tools do not allow it.
         if answer.calls and lost.call and not _named(tools, lost.name):
             # The step may offer the function once the calls before it have run, so whoever runs them decides.
             answer.add_call(lost.call)
             return
         log.warning("model_call_refused", function=lost.name, reason=lost.reason)
+        # What was wrong with the first answer must not be held against the second.
         answer.problems.clear()
         speaks = speaks and not answer.spoken
         async with aclosing(self._complete(answer, self._correction(messages, tools, settings, lost), tools)) as words:

@@ -173,6 +173,7 @@ class _Reader:
 
     def _ends(self, closing: str) -> bool:
         """Return whether the object or array is over; else the comma is read and another item follows."""
+        # One pattern reads the white space on both sides of the comma, so that the next item begins at once.
         following = _NEXT.match(self._text, self._at)
         if following is None or following[1] not in (",", closing):
             self._skip_space()
@@ -205,6 +206,7 @@ class _Reader:
 
     def _value(self, depth: int) -> JsonValue:
         """Read the value that begins here, without white space before it."""
+        # Numbers and keywords first, but only where white space, a comma or a bracket ends them: `5pm` is a bare word.
         if (scalar := _SCALAR.match(self._text, self._at)) is not None:
             self._at = scalar.end()
             return _KEYWORDS[scalar[3]] if scalar[3] else _number(scalar)
@@ -343,6 +345,7 @@ class StreamParser:
 
     def feed(self, chunk: str) -> list[Delta]:
         """Return what the chunk completes."""
+        # A control token may be cut anywhere between two chunks, so its possible beginning is read again.
         data = self._held + chunk
         deltas: list[Delta] = []
         at = 0
@@ -365,6 +368,7 @@ class StreamParser:
         self._state = _State.OVER
         return _joined(deltas)
 
+    # Tokens have their only "<" in front, so the last "<" is the only place where an unfinished one can begin.
     def _token_may_begin(self, data: str, start: int) -> int:
         """Return the index from which the data may be the beginning of a token; its length where it is none."""
         begin = data.rfind("<", max(start, len(data) - self._longest))
@@ -452,6 +456,7 @@ def parse_output(text: str, tools: Sequence[Tool] | None = None, *, tokens: Toke
 
 def _kinds(sets: Sequence[TokenSet]) -> dict[str, _Kind]:
     kinds = {token: _Kind.OTHER for tokens in sets for token in tokens.control}
+    # Later entries replace earlier ones: a token that is a stop, too, must not stay an ordinary control token.
     for tokens in sets:
         kinds |= dict.fromkeys(tokens.stops, _Kind.STOP)
         # A turn that begins is somebody else's, so this one is over.

@@ -92,6 +92,7 @@ class _Writer:
     def instruct(self, text: str, tools: Sequence[Tool]) -> None:
         """Write the turn of instructions and declarations."""
         tokens = self._tokens
+        # Without the sentence the model does not call functions; instructions of a project may hold it already.
         if tools and tokens.trigger not in text:
             text = f"{text}\n{tokens.trigger}" if text else tokens.trigger
         declared = [
@@ -118,6 +119,7 @@ class _Writer:
 
     def finish(self, generation_prompt: bool) -> str:
         """Return the text."""
+        # A prompt that ends with a call ends as the model's own answer would: with the token for the response.
         if self._last == "call":
             self._parts.append(self._tokens.start_response)
         elif generation_prompt and not self._last:
@@ -449,6 +451,7 @@ def _union(arguments: Sequence[object]) -> JsonObject:
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Return the function's description and, by name, that of each argument on one line."""
     section, head, arguments = "", [], []
+    # Google's style of docstrings: sections with a title at the margin and indented lines below it.
     for line in text.splitlines():
         if (title := _SECTION.match(line.strip())) is not None and not line[:1].isspace():
             section = title[1]

@@ -41,6 +41,7 @@ class _Normaliser:
 
     def normalise(self, schema: object, inside: tuple[str, ...]) -> MutableJsonObject:
         """Return the normal form. `inside` has the references being unfolded, and a blank for every other level."""
+        # An empty schema allows anything: what cannot be read must not keep the function from being called.
         if not isinstance(schema, Mapping) or len(inside) > _MAX_SCHEMA_DEPTH:
             return {}
         if "$ref" in schema:
@@ -65,6 +66,7 @@ class _Normaliser:
         """Return the schema that a reference leads to; one that leads back to itself allows anything."""
         reference = schema["$ref"]
         rest = {key: value for key, value in schema.items() if key != "$ref"}
+        # A reference within itself, as trees have it, would be unfolded without end.
         if not isinstance(reference, str) or reference in inside:
             return self.normalise(rest, (*inside, ""))
         for prefix in _DEFINITIONS:
@@ -217,6 +219,7 @@ def _fit_member(name: str, value: JsonValue, schema: Schema, depth: int) -> Json
 
 
 def _fit_property(value: JsonValue, schema: Schema, required: bool, depth: int) -> JsonValue | _Absence:
+    # Models write null for what the caller has not said.
     if value is None and not _allows_null(schema):
         if required:
             raise _misfit("a value", value)
@@ -249,6 +252,7 @@ def _fit_one(value: JsonValue, choices: Sequence[Schema], depth: int) -> JsonVal
         except _Misfit as misfit:
             error = error or misfit
             continue
+        # The types are compared too: in Python 1, 1.0 and True are equal.
         if type(fitted) is type(value) and fitted == value:
             return fitted
         first = fitted if first is _ABSENT else first
@@ -300,6 +304,7 @@ def _string(value: JsonValue) -> JsonValue | _Absence:
 
 def _integer(value: JsonValue) -> JsonValue | _Absence:
     number = _number(value)
+    # "5.0" and 5.0 mean five; 5.5 is no integer and is not rounded.
     if isinstance(number, float):
         return int(number) if number.is_integer() else _ABSENT
     return number
@@ -313,6 +318,7 @@ def _number(value: JsonValue) -> int | float | _Absence:
 
 def _number_of(text: str) -> int | float | _Absence:
     written = _NUMBER.fullmatch(text)
+    # The pattern is that of JSON with leading zeros: `float` alone would take "nan" and "1_000", too.
     if written is None or len(text) > _MAX_DIGITS:
         return _ABSENT
     if written[1] is None and written[2] is None:
@@ -346,6 +352,7 @@ def _checked(value: JsonValue, schema: Schema) -> JsonValue:
     if "enum" in schema:
         enum = list_at(schema, "enum")
         value = _enumerated(value, enum)
+    # The limits of other types do not apply: a `maxLength` says nothing of a number.
     if isinstance(value, int | float) and not isinstance(value, bool):
         _limit(value, schema, "", _NUMBER_LIMITS)
     elif isinstance(value, str):

@@ -135,10 +135,12 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
     candidates = _candidates(situation, tools, today)
     best = max(candidates, key=lambda candidate: candidate.score, default=None)
     topic, topic_score = _best_topic(situation, tools)
+    # A question that a topic surely answers goes before what a step collects: the caller wants to know something first.
     if topic and topic_score >= _SURE_SCORE and (not best or best.filled.specific or topic_score > best.score):
         return _follow(topic, situation, candidates)
     if call := _save(situation, tools, today):
         return call
+    # A yes or a no goes before the words that descriptions share with it: it answers the agent's question.
     answer = find_answer(situation.utterance)
     if answer and (tool := _answering(candidates, answer)):
         return _call(tool)
@@ -210,6 +212,7 @@ def _condition(situation: Situation, tools: Sequence[Tool]) -> Call | None:
 
 def _candidates(situation: Situation, tools: Sequence[Tool], today: date) -> list[_Candidate]:
     """Return the functions that may be called with what the caller said, and how well each fits."""
+    # What a default step collects is saved by its own rule, not by the words of a description.
     offered = [tool for tool in tools if tool["function"]["name"] != SAVE_ENTITIES]
     scores = Keywords([_description(tool) for tool in offered]).scores(situation.utterance)
     utterance = _caller_utterance(situation, today)

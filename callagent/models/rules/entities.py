@@ -120,6 +120,7 @@ def _number_at(tokens: Sequence[str]) -> int | float:
     rest = tokens[used:]
     if len(rest) > 1 and rest[0] == "point" and (fraction := next(_digit_runs(rest[1:]), "")):
         return float(f"{value}.{fraction}")
+    # "four one five" reads as digits, "twenty five" as a cardinal: the longer reading is meant.
     run = next(_digit_runs(tokens), "")
     return int(run) if len(run) > len(str(value)) and rest and _is_numeric(rest[0]) else value
 
@@ -244,6 +245,7 @@ def find_time(text: str) -> time | None:
     part = find_part_of_day(utterance)
     if match := _RELATIVE.search(utterance):
         return _shifted(match, part)
+    # First what can only be a time of day, then numbers that stand beside a part of the day.
     matches = list(_CLOCK.finditer(utterance))
     for is_time in (_is_clock_time, _is_in_part_of_day):
         for match in filter(is_time, matches):
@@ -306,6 +308,7 @@ def _month_and_day(utterance: str, today: date) -> date | None:
     day = _day_number(match["day"])
     if match["year"] and (year := _year_number(match["year"])):
         return date(year, month, day)
+    # The 29th of February is in the next leap year, which may be up to eight years ahead (2096 to 2104).
     this_year = date(today.year, month, day) if (month, day) != (2, 29) else _leap_day(today)
     return this_year if this_year >= today else this_year.replace(year=today.year + 1)
 
@@ -336,6 +339,7 @@ def _weekday(utterance: str, today: date) -> date | None:
     match = re.search(rf"\b(?P<which>this |a week (?:on |from )?)?(?:next |coming |on )?{_WEEKDAY}\b", utterance)
     if not match:
         return None
+    # Said on a Friday, "Friday" is the one in a week, "this Friday" is today.
     ahead = (_WEEKDAYS.index(match["weekday"]) - today.weekday()) % 7
     if ahead == 0 and match["which"] != "this ":
         ahead = 7
@@ -352,6 +356,7 @@ def _day_of_month(utterance: str, today: date) -> date | None:
     day = _day_number(match["day"])
     if not 1 <= day <= 31:
         return None
+    # Day by day, for not every month has a 31st; two months in a row never lack it, so this ends soon.
     candidate = today
     while candidate.day != day:
         candidate += timedelta(days=1)
@@ -450,6 +455,7 @@ _MAX_NAME_WORDS = 4
 
 def find_name(text: str, *, asked: bool = False) -> str:
     """Return a person's name; empty: none. `asked`: the caller was asked for it, so bare words may be one."""
+    # Words that introduce a name come first; bare words are one only where the agent has asked for it.
     introduced = _NAME_INTRODUCED.search(text)
     if introduced and (name := _name_at_start(introduced["name"].split())):
         return name
