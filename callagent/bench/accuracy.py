@@ -485,13 +485,13 @@ def summarise_answers(trials: Sequence[Trial]) -> JsonObject:
     }
 
 
-def _messages(today: date, said: str) -> list[Message]:
+def _messages(today: date, utterance: str) -> list[Message]:
     # The day in words and in figures: models read one, rules the other.
     text = (
         f"You are the voice agent of a telephone line. Today is {today:%A}, {today.day} {today:%B %Y} "
         f"({today.isoformat()}). Call the function that the caller asks for. When none fits, say so."
     )
-    return [{"role": "system", "content": text}, {"role": "user", "content": said}]
+    return [{"role": "system", "content": text}, {"role": "user", "content": utterance}]
 
 
 def _same(call: ExpectedCall, expected: ExpectedCall) -> bool:

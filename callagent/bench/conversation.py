@@ -92,7 +92,7 @@ class Wire:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self._said: tuple[Utterance, list[float]] = Utterance((), 0.0, 0.0), []
+        self._utterance: tuple[Utterance, list[float]] = Utterance((), 0.0, 0.0), []
         """The utterance and when each of its packets left; replaced as one, the pump's thread reads it."""
         self.sound_at = 0.0
         """When the last packet with sound arrived."""
@@ -105,31 +105,31 @@ class Wire:
         self._frames = self._first = self._last = 0
         """Of the agent: how many came, and which of them begin and end its present sound."""
 
-    def speak(self, said: Utterance) -> None:
-        self._said = said, []
+    def speak(self, utterance: Utterance) -> None:
+        self._utterance = utterance, []
 
     @property
     def speaking(self) -> bool:
-        said, sent = self._said
-        return len(sent) < len(said.frames)
+        utterance, sent = self._utterance
+        return len(sent) < len(utterance.frames)
 
     @property
     def onset(self) -> float:
         """When the caller's first sound was made; infinite while it is not sent."""
-        return self._made(self._said[0].begins)
+        return self._made(self._utterance[0].begins)
 
     @property
     def end(self) -> float:
-        return self._made(self._said[0].ends)
+        return self._made(self._utterance[0].ends)
 
     def next_frame(self) -> bytes | None:
         """Return the next frame to send; called on the pump's thread."""
-        said, sent = self._said
+        utterance, sent = self._utterance
         position = len(sent)
-        if position >= len(said.frames):
+        if position >= len(utterance.frames):
             return None
         sent.append(self.clock())
-        return said.frames[position]
+        return utterance.frames[position]
 
     def on_frame(self, pcm: bytes, now: float) -> None:
         self._frames += 1
@@ -158,14 +158,14 @@ class Wire:
     async def answered(self, seconds: float) -> None:
         """Wait until the agent begins to speak after the utterance. Raises `TimeoutError` after `seconds`."""
         # What begins while the caller speaks, or right after, is not the answer: it had begun before it could be one.
-        await self.until(lambda: not self.speaking, len(self._said[0].frames) * FRAME_SECONDS + seconds)
+        await self.until(lambda: not self.speaking, len(self._utterance[0].frames) * FRAME_SECONDS + seconds)
         await self.until(lambda: self.began_at > self.end + EARLIEST, seconds)
 
     def _made(self, seconds: float) -> float:
         """Return when the sound at `seconds` of the utterance was made; infinite while it is not sent."""
         # The end of a frame belongs to it: a recording may end with its last sound.
         index = max(0, math.ceil(seconds / FRAME_SECONDS - 1e-6) - 1)
-        sent = self._said[1]
+        sent = self._utterance[1]
         return sent[index] - (index + 1) * FRAME_SECONDS + seconds if index < len(sent) else math.inf
 
 
@@ -371,8 +371,8 @@ def _model_script(folder: Path, entries: Sequence[JsonObject]) -> dict[str, str]
 async def _measure(wire: str, speech: Speech) -> Result:
     plans = [
         # Interrupted at another word each time.
-        Plan(speech.question, said, 1.0 + number % 10 / 10, CONFIGURED)
-        for number, said in enumerate(speech.interruptions)
+        Plan(speech.question, utterance, 1.0 + number % 10 / 10, CONFIGURED)
+        for number, utterance in enumerate(speech.interruptions)
     ]
     # Several calls at once, each with its share of the trials, so that a run is shorter.
     callers = [f"bench{number}" for number in range(min(CALLS_AT_ONCE, len(plans)))]
@@ -417,7 +417,7 @@ async def _measure_embedded(wire: str, speech: Speech) -> Result:
         side, _ = await stack.enter_async_context(_greeted(server, wire, "bench0"))
         late: list[tuple[float, float]] = []
         control = asyncio.create_task(_oversleep(late))
-        answered = [1000 * await ask(side, said, EMBEDDED_PATIENCE) for said in speech.interruptions]
+        answered = [1000 * await ask(side, utterance, EMBEDDED_PATIENCE) for utterance in speech.interruptions]
         control.cancel()
     return Result({"embedded_answer_ms": answered, "control_late_ms": [milliseconds for _, milliseconds in late]})
 
@@ -479,7 +479,9 @@ def speech_of(folder: Path, trials: int) -> Speech:
     without a sound above -58 dBFS. The question is always the same. Raises `UserError` where nothing is left.
     """
     recordings = sorted(folder.rglob("*.wav"))
-    found = [said for path in recordings if (said := _one_turn(read_wav(path), str(path.relative_to(folder))))]
+    found = [
+        utterance for path in recordings if (utterance := _one_turn(read_wav(path), str(path.relative_to(folder))))
+    ]
     if not found:
         raise UserError(f"{folder} holds no WAV files of speech without pauses")
     question = min(_utterances_of(AGENT / "callers"), key=lambda utterance: utterance.ends - utterance.begins)

@@ -196,12 +196,12 @@ async def serve() -> None:
     pump.start()
     tasks: set[asyncio.Task[None]] = set()
 
-    def take(leg: SipLeg) -> None:
+    def answer_soon(leg: SipLeg) -> None:
         task = asyncio.create_task(_answer(leg))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, take)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, answer_soon)
     _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "load", max_calls=5000))
     calm_collector()
     print("port", port, flush=True)

@@ -100,7 +100,7 @@ class Deadlines:
     """Whether the first token has come."""
 
     @classmethod
-    def begin(cls, first_token_timeout: float, next_token_timeout: float, total_timeout: float) -> Deadlines:
+    def from_now(cls, first_token_timeout: float, next_token_timeout: float, total_timeout: float) -> Deadlines:
         """Return deadlines that count from now on; the arguments are seconds."""
         now = asyncio.get_running_loop().time()
         return cls(now + first_token_timeout, now + total_timeout, next_token_timeout)
@@ -108,7 +108,7 @@ class Deadlines:
     @classmethod
     def of(cls, settings: ProviderSettings) -> Deadlines:
         """Return the deadlines of a provider's settings, counted from now on."""
-        return cls.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
+        return cls.from_now(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
 
     def progress(self) -> None:
         """Note that a token has come. Whoever reads the events calls it: only there it is known which are tokens."""

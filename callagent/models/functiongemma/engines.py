@@ -287,7 +287,9 @@ class HttpEngine:
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         """Yield the continuation. Closing the generator closes the socket, and the server stops generating."""
         settings = self._settings
-        deadlines = Deadlines.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
+        deadlines = Deadlines.from_now(
+            settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout
+        )
         finished = False
         events = self._server.events(self._http_request(request), deadlines, self._wire.splitter())
         async with aclosing(events):
