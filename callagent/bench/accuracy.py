@@ -253,6 +253,7 @@ def _allowed(recognizer: str, files: int) -> float | None:
     if not BASELINE.is_file():
         return None
     baseline = json.loads(BASELINE.read_text(encoding="utf-8"))
+    # Another recogniser, or fewer files, cannot be compared.
     same = baseline["recognizer"] == recognizer and baseline["files"] == files
     return round(float(baseline["wer"]) + ALLOWED_POINTS, 2) if same else None
 
@@ -281,6 +282,7 @@ async def _transcribe(recognizer: Recognizer, recording: Recording) -> Result:
         if transcript.final and not final.done():
             final.set_result(transcript.text)
 
+    # A stream of its own for each recording: what was heard before must not help.
     stream = await recognizer.open(transcribed)
     try:
         stream.begin(RecognizerSettings())

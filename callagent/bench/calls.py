@@ -199,6 +199,7 @@ class LoadCall:
         return self._negotiation.offer()
 
     def _event(self, event: Event) -> None:
+        # Audio goes where the answer's session description says, from the moment of the answer.
         if isinstance(event, CallAnswered) and self._negotiation is not None:
             self.answered_after = time.monotonic() - self._invited
             self._stream.remote = self._negotiation.accept(event.body).remote
@@ -216,6 +217,7 @@ def _speaking(speech: Path | None, number: int) -> Iterator[bytes | None]:
     frames: list[bytes | None] = [
         words[at : at + FRAME_BYTES] for at in range(0, len(words) - FRAME_BYTES + 1, FRAME_BYTES)
     ]
+    # Each caller begins at a time of its own, or all recognisers would work at the same moments.
     interval = int(SPEECH_EVERY / FRAME_SECONDS)
     frames += [None] * (interval - len(frames))
     first = int((FIRST_WORDS_AFTER + 1.7 * number % SPEECH_EVERY) / FRAME_SECONDS)

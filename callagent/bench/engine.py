@@ -144,6 +144,7 @@ async def _turns(project: FlowProject, turns: int) -> list[float]:
 
 async def _functions(project: FlowProject, times: int) -> tuple[list[float], list[float]]:
     """Return the milliseconds of whole function calls, and of all in them but the function itself."""
+    # The start function, because every project may have one and it needs no arguments.
     start = project.project.start_function
     if start is None:
         raise UserError(f"the project '{project.name}' has no start function to measure a function call with")

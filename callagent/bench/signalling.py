@@ -91,6 +91,7 @@ def invite(number: int) -> bytes:
 def message_cost() -> dict[str, float]:
     """Microseconds of processor time; the best of many short rounds, for a round is either disturbed or not."""
     parsing, serving = [], []
+    # Garbage is collected between the measurements, so that no collection falls into one of them.
     for index in range(_ROUNDS):
         # Different messages in each round: a repeated INVITE is a retransmission (RFC 3261 section 17.2).
         messages = [invite(index * _MESSAGES + number) for number in range(_MESSAGES)]

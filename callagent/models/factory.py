@@ -67,6 +67,7 @@ def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageM
     Raises `UserError` for a name of no known form and for a script that cannot be read.
     """
     for kind, (form, opener) in _openers().items():
+        # `rules` takes no name behind it, `script:` and `openai/` need one.
         separator = form.removeprefix(kind)[:1]
         rest = name.removeprefix(kind + separator)
         if name.startswith(kind + separator) and bool(rest) == bool(separator):

@@ -40,6 +40,7 @@ class EventParser:
 
         Raises `EventTooLong` beyond the limit and `UnicodeDecodeError` for what is not UTF-8.
         """
+        # Bytes are kept, not text: a chunk may end within a character.
         self._line += chunk
         found: list[str] = []
         # A trailing CR may be the first half of a line's end: it waits for the next chunk.
@@ -216,6 +217,7 @@ class ModelServer:
     async def _answered(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
         """Return the response. The request is repeated without each field that the model turns out not to take."""
         model = str(request.body.get("model"))
+        # Ends, because each round leaves out one more of the three fields.
         while True:
             body = {key: value for key, value in request.body.items() if (model, key) not in self._refused}
             try:
@@ -243,6 +245,7 @@ class ModelServer:
             raise deadlines.missed() from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ProviderError(f"the model's server at {request.url} cannot be reached: {error}") from error
+        # The body of a refusal says which field was wrong, so it is read before the socket is closed.
         if response.status != 200:
             try:
                 raise await _refusal(response, deadlines)

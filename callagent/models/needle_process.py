@@ -22,6 +22,7 @@ class Engine:
 
     def __init__(self, library: str, weights: str, sha256: str) -> None:
         data = Path(weights).read_bytes()
+        # Checked here, in the process that reads the file, so that nothing can change it in between.
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError(f"{weights} is not the file that callagent was tested with")
         self._library = ctypes.CDLL(library)

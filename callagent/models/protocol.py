@@ -257,4 +257,5 @@ class Declaration:
 
     def needs_key(self, base_url: str) -> bool:
         """Return whether a key is needed at the address `base_url`; empty is the provider's own."""
+        # By the host alone: an address may be written with a path (`/v1`) or without.
         return not base_url or urlsplit(base_url).hostname == urlsplit(self.base_url).hostname

@@ -148,6 +148,7 @@ class ScriptedModel:
         pass
 
     def _next_entry(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Entry:
+        # Counted before the check, so that the message names the request that has no entry.
         self._requests += 1
         if self._requests > len(self._script.entries):
             raise ScriptError(

@@ -117,6 +117,7 @@ class _Thread:
             self._to_loop.put(_Answered(answer))
 
 
+# Which request's thread `time.sleep` is called on; other threads, such as the loop's, really sleep.
 _own = threading.local()
 
 
@@ -185,8 +186,10 @@ class InProcessLease:
             async with deadline:
                 answer = await self._work(thread, request, on_message)
         except TimeoutError:
+            # A `TimeoutError` of the message's own handling is not the deadline's.
             if not deadline.expired():
                 raise
+            # As a killed worker's would: a new session goes on from the last checkpoint.
             self._replace()
             raise FunctionTimeout(f"no answer within {timeout:g} s") from None
         finally:

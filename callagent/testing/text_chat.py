@@ -180,8 +180,10 @@ class TextCall:
         started = datetime.now(UTC).isoformat()
         try:
             await run_agent(partial(self._perform, turn))
+        # Also after an error, or a filler would come in the next turn.
         finally:
             self._stop_filling()
+        # Text is read as soon as it is written: the caller has heard all of it.
         self._agent.heard(" ".join(turn.agent), cut=False)
         known = self._agent.record()
         self._record.turns.append(_entry(turn, started, known.flow, known.step))

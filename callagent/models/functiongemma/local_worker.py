@@ -52,8 +52,10 @@ def _open_gguf(path: str) -> tuple[Generate, Count]:
         generated = model.generate(tokens, temp=request["temperature"], grammar=grammar)
         pending = b""
         for number, token in enumerate(generated, 1):
+            # The token that ends a text is not part of it.
             if token == model.token_eos():
                 return
+            # A character of several bytes may be cut between two tokens, so its bytes wait for the rest.
             pending += model.detokenize([token], special=True)
             text, pending = _whole_characters(pending)
             yield text
@@ -91,6 +93,7 @@ def _open_transformers(path: str) -> tuple[Generate, Count]:
             finally:
                 streamer.end()
 
+        # `generate` blocks, and the streamer hands its texts over from the thread that it runs on.
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
@@ -136,6 +139,7 @@ class Worker:
 
 def _whole_characters(data: bytes) -> tuple[str, bytes]:
     """Return the text of the data, and the bytes of a last character that is not whole."""
+    # A character of UTF-8 has at most four bytes (RFC 3629), so at most three of them can be left over.
     for cut in range(min(4, len(data) + 1)):
         try:
             return data[: len(data) - cut].decode(), data[len(data) - cut :]

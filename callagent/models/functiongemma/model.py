@@ -210,6 +210,7 @@ class FunctionGemmaModel:
         A known function is offered alone, and in its grammar where the engine heeds one. A function that the model made
         up is not forced into another by a grammar: which one was meant is the model's own choice.
         """
+        # One function alone makes a short prompt, and leaves the model nothing to confuse it with.
         known = _named(tools, lost.name)
         # The first answer may have ended at the limit, in the middle of a call.
         settings = replace(settings, max_tokens=2 * (settings.max_tokens or _MAX_TOKENS))

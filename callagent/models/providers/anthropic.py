@@ -93,6 +93,7 @@ class Answer:
 
     def rest(self) -> Iterator[Delta]:
         """Yield the tool calls in their order, then the usage."""
+        # A connection that ends early ends like a whole answer; only `message_stop` tells them apart.
         if not self.over:
             raise ProviderError("the model's server ended the answer before it was whole")
         for call in self._calls.values():
@@ -109,6 +110,7 @@ class Answer:
         return str(block.get("text") or "") or None if block["type"] == "text" else ""
 
     def _add_to_block(self, index: int, delta: JsonObject) -> str:
+        # The arguments of a call come as pieces of a JSON text, which need not be whole in any of them.
         if delta["type"] == "input_json_delta" and index in self._calls:
             self._calls[index].fragments += str(delta["partial_json"])
         return str(delta["text"]) if delta["type"] == "text_delta" else ""

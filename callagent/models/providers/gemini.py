@@ -97,6 +97,7 @@ class Answer:
         """Yield the tool calls in their order, then the usage."""
         if not self.end:
             raise ProviderError("the model's server ended the answer before it was whole")
+        # What was passed on cannot be taken back, so it stands, unless the project set thresholds of its own.
         withheld = self.end in _WITHHELD
         if withheld and (self.guarded or not self.spoken):
             raise AnswerWithheld(f"the model's server withheld the answer: {self.end}")

@@ -81,6 +81,7 @@ class Answer:
 
     def rest(self) -> Iterator[Delta]:
         """Yield the tool calls in their order, then the usage."""
+        # A connection that ends early ends like a whole answer; only the finish reason tells them apart.
         if not self.finished:
             raise ProviderError("the model's server ended the answer before it was whole")
         for number, call in enumerate(self._calls.values(), 1):
@@ -96,6 +97,7 @@ class Answer:
         fragments = as_list(delta.get("tool_calls") or ())
         for fragment in fragments:
             self._add_fragment(as_object(fragment))
+        # Not the end of the stream: the usage comes in an event behind this one.
         if choice.get("finish_reason"):
             self.finished = True
         # Servers of models that reason send their thoughts under this name, which is not OpenAI's own.
