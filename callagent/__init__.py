@@ -23,6 +23,9 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"{package}.{modules[name]}"), name)
+        value = getattr(import_module(f"{package}.{modules[name]}"), name)
+        # From now on Python finds it in the package itself and does not ask here again.
+        setattr(import_module(package), name, value)
+        return value
 
     return get

@@ -3,8 +3,6 @@
 Names are imported when they are first used, so that `callagent --help` stays quick.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

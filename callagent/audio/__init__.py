@@ -1,7 +1,5 @@
 """Audio between a leg and the turn manager: the frame, DTMF in the audio, sample rates, and sounds without words."""
 
-from __future__ import annotations
-
 from callagent.audio.dtmf import MAX_DIGITS, TONE_FRAMES, InBandDigits, dtmf_frames, key_of
 from callagent.audio.pcm import (
     DIGITS,

@@ -1,7 +1,5 @@
 """The performance figures of a machine, measured from outside of the server; a module for each benchmark."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

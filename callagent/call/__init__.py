@@ -1,7 +1,5 @@
 """One call: a leg, a turn manager and an agent, joined by one inbox."""
 
-from __future__ import annotations
-
 from callagent.call.call import Call
 from callagent.call.recording_tap import AudioTap
 from callagent.call.state import (

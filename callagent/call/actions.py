@@ -6,24 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from callagent.agents import (
-    Action,
-    ControlRecording,
-    FunctionEnded,
-    FunctionStarted,
-    LimitReached,
-    Listen,
-    MetricWritten,
-    ModelAnswered,
-    Say,
-    SetBackground,
-    SetLanguage,
-    SetThinkingSound,
-    SetVoice,
-    StepEntered,
-    WaitEnded,
-    WaitStarted,
-)
+from callagent import agents
 from callagent.call.recorder import Recorder
 from callagent.call.recording_tap import RecordingTap
 from callagent.errors import CallagentError
@@ -62,52 +45,52 @@ class AgentActions:
         """The language that the agent speaks now."""
         return self._voice.language
 
-    def note(self, action: Action, now: float) -> bool:
+    def note(self, action: agents.Action, now: float) -> bool:
         """Carry out actions that hold even if the caller has interrupted the reply; return whether this is one."""
         # A function that runs is not stopped by an interruption: its effects are real, and so is their record.
         match action:
-            case FunctionEnded(number=number):
+            case agents.FunctionEnded(number=number):
                 self._recorder.function_ended(action, now)
                 self.turns.function_ended(number)
-            case WaitEnded(number=number):
+            case agents.WaitEnded(number=number):
                 self.turns.function_ended(number)
-            case StepEntered() | ModelAnswered() | MetricWritten():
+            case agents.StepEntered() | agents.ModelAnswered() | agents.MetricWritten():
                 self._recorder.agent_event(action, now)
-            case LimitReached(limit=limit, detail=detail):
+            case agents.LimitReached(limit=limit, detail=detail):
                 self._recorder.limit_reached(limit, detail, now)
-            case ControlRecording(wish=wish):
+            case agents.ControlRecording(wish=wish):
                 self._tap.control(wish)
             case _:
                 return False
         return True
 
-    def perform(self, action: Action, now: float) -> None:
+    def perform(self, action: agents.Action, now: float) -> None:
         """Carry out an action that only makes sense while the agent's reply is current."""
         match action:
-            case Say(channel="dtmf", text=digits):
+            case agents.Say(channel="dtmf", text=digits):
                 self._send_dtmf(digits)
-            case Say(text=text) if text.strip():
+            case agents.Say(text=text) if text.strip():
                 self.turns.say(text, interruptible=action.interruptible, pcm=action.pcm, cancellable=action.cancellable)
-            case FunctionStarted(number=number, latency=latency):
+            case agents.FunctionStarted(number=number, latency=latency):
                 self._recorder.function_started(action, now)
                 self.turns.function_started(number, latency)
-            case WaitStarted(number=number, latency=latency):
+            case agents.WaitStarted(number=number, latency=latency):
                 self.turns.function_started(number, latency)
-            case Listen(settings=settings):
+            case agents.Listen(settings=settings):
                 # Until the next `Listen`: the caller may go on keying after the digits are complete.
                 self.digits_hidden = settings.digits is not None and settings.digits.is_pii
                 self._tap.hide_caller(self.digits_hidden)
                 self.turns.listen(settings)
-            case SetVoice(provider=provider, name=name):
+            case agents.SetVoice(provider=provider, name=name):
                 if self._check_available("voice", f"{provider}/{name}", self._has_voice(provider, name), now):
                     self._speak_with(replace(self._voice, name=f"{provider}/{name}"))
             # The recogniser and the voice both follow: an agent that asks in French expects French answers.
-            case SetLanguage(code=code):
+            case agents.SetLanguage(code=code):
                 self.turns.set_language(code)
                 self._speak_with(replace(self._voice, language=code))
-            case SetBackground(name=name, loudness=loudness):
+            case agents.SetBackground(name=name, loudness=loudness):
                 self._check_available("sound", name, self.turns.set_background(name, loudness), now)
-            case SetThinkingSound(name=name, loudness=loudness):
+            case agents.SetThinkingSound(name=name, loudness=loudness):
                 self._check_available("sound", name, self.turns.set_thinking_sound(name, loudness), now)
 
     async def finished(self) -> None:

@@ -11,44 +11,16 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from callagent import legs
 from callagent.agents import AgentProject, Handoff, HandoffFailed, HangUp, Listen, Say
+from callagent.call import state as call_state
 from callagent.call.actions import AgentActions
 from callagent.call.conversation import Conversation, MediaTimeout
 from callagent.call.recorder import Persistence, Recorder
 from callagent.call.recording_tap import AudioTap, RecordingTap
-from callagent.call.state import (
-    ActionEmitted,
-    AnswerDue,
-    CallInput,
-    CallMachine,
-    CallServices,
-    CallSettings,
-    CallState,
-    EndRequested,
-    Event,
-    LastWordsPlayed,
-    ProvidersFailed,
-    ReplyEnded,
-    SpeechMade,
-    TakeOverRequested,
-    TokensRefused,
-    TransferEnded,
-)
 from callagent.call.transfer import Transfer
 from callagent.call_info import EndReason, RecordingWish
 from callagent.failover import ON_PROVIDER_FAILURE
-from callagent.legs import (
-    CallerHungUp,
-    CallLeg,
-    DigitPressed,
-    LegFailed,
-    LegGone,
-    PartiesJoined,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    WordsWritten,
-)
 from callagent.log import get_logger
 from callagent.models import TOKEN_BUDGET, TokenBudget
 from callagent.records import CallRecord
@@ -56,7 +28,7 @@ from callagent.turns import CallerTurnEnded, FloorState, TurnEvent, TurnManager
 
 log = get_logger(__name__)
 
-_OpeningEvents = list[ActionEmitted | ReplyEnded]
+_OpeningEvents = list[call_state.ActionEmitted | call_state.ReplyEnded]
 
 
 class Call:
@@ -64,20 +36,20 @@ class Call:
 
     def __init__(
         self,
-        leg: CallLeg,
+        leg: legs.CallLeg,
         project: AgentProject,
-        make_turn_manager: Callable[[Callable[[Event], None]], TurnManager],
-        services: CallServices,
-        settings: CallSettings,
+        make_turn_manager: Callable[[Callable[[call_state.Event], None]], TurnManager],
+        services: call_state.CallServices,
+        settings: call_state.CallSettings,
     ) -> None:
         self.leg = leg
         self._project = project
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._inbox: asyncio.Queue[call_state.Event] = asyncio.Queue()
         self._turns = make_turn_manager(self._inbox.put_nowait)
         self._end_reason = EndReason.ERROR
-        self._media: SwitchedMedia | None = None
+        self._media: legs.SwitchedMedia | None = None
         self._signalling = services.signalling
         self._log = log.bind(call=leg.info.call_id)
         recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
@@ -88,7 +60,7 @@ class Call:
             leg, services.resolve_target, recorder, self._inbox.put_nowait, self._log, settings.transfers
         )
         self._media_timeout = MediaTimeout(leg)
-        self._machine = CallMachine(self._log, self._media_timeout.state_changed)
+        self._machine = call_state.CallMachine(self._log, self._media_timeout.state_changed)
         self._conversation = Conversation(
             self._machine, self._actions, self._transfer, recorder, settings, self._inbox.put_nowait
         )
@@ -97,7 +69,7 @@ class Call:
     # What others may see and ask for ----------------------------------------------------------------------------------
 
     @property
-    def state(self) -> CallState:
+    def state(self) -> call_state.CallState:
         return self._machine.state
 
     @property
@@ -116,21 +88,21 @@ class Call:
 
     def end(self, reason: EndReason) -> None:
         """Ask the call to end now, because its time is up or the server stops."""
-        self._inbox.put_nowait(EndRequested(reason))
-        if self.state is CallState.STARTING and self.leg.info.direction == "outbound":
+        self._inbox.put_nowait(call_state.EndRequested(reason))
+        if self.state is call_state.CallState.STARTING and self.leg.info.direction == "outbound":
             # The call waits for the peer to answer and does not read its inbox.
             self._transfer.give_up_dialling(reason)
 
     def close_down(self) -> None:
         """Ask the call to end because the server stops; a caller in conversation hears a closing line first."""
-        if self.state is CallState.STARTING:
+        if self.state is call_state.CallState.STARTING:
             self.end(EndReason.DRAIN)
         else:
-            self._inbox.put_nowait(EndRequested(EndReason.DRAIN, after_words=True))
+            self._inbox.put_nowait(call_state.EndRequested(EndReason.DRAIN, after_words=True))
 
     def take_over(self, handoff: Handoff) -> None:
         """Ask the call to stop the agent and hand the caller over as `handoff` says, if the settings allow it."""
-        self._inbox.put_nowait(TakeOverRequested(handoff))
+        self._inbox.put_nowait(call_state.TakeOverRequested(handoff))
 
     def control_recording(self, wish: RecordingWish) -> None:
         """Pause, resume or discard the recording. Does nothing if the call is not recorded."""
@@ -179,7 +151,7 @@ class Call:
         opening: _OpeningEvents = []
         if conversation.agent is not None:
             conversation.replies.start(conversation.agent.start)
-            timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
+            timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, call_state.AnswerDue())
             try:
                 opening = await _run_start_function(self._inbox, self._handle, lambda: self._over)
             finally:
@@ -196,12 +168,12 @@ class Call:
     async def _answer(self, opening: _OpeningEvents) -> bool:
         """Answer the call, unless the start function wants to hang up, and start its media; return whether it is up."""
         last = opening[-1] if opening else None
-        if isinstance(last, ActionEmitted) and isinstance(last.action, HangUp):
+        if isinstance(last, call_state.ActionEmitted) and isinstance(last.action, HangUp):
             self._end(last.action.reason)
             return False
         try:
             media = await self.leg.answer()
-        except LegGone:
+        except legs.LegGone:
             # The reason is in the inbox, unless the leg was gone before it could say so.
             while not self._over and not self._inbox.empty():
                 self._handle(self._inbox.get_nowait())
@@ -210,50 +182,50 @@ class Call:
         self._recorder.answered(self._loop.time())
         agent = self._conversation.agent
         place = agent.record().recording if agent is not None else ""
-        self._media = SwitchedMedia(self._tap.attach(media, self._loop.time(), place))
+        self._media = legs.SwitchedMedia(self._tap.attach(media, self._loop.time(), place))
         self._turns.start(self._media)
-        self._machine.apply(CallInput.ANSWERED)
+        self._machine.apply(call_state.CallInput.ANSWERED)
         # With the answer and what the start function did: this much of the call survives a kill of the server.
         self._persistence.progressed(agent)
         return True
 
     # Events -----------------------------------------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: call_state.Event) -> None:
         conversation = self._conversation
         match event:
-            case ActionEmitted(number=number, action=action):
+            case call_state.ActionEmitted(number=number, action=action):
                 conversation.act(number, action)
-            case ReplyEnded():
+            case call_state.ReplyEnded():
                 if not self._over:
                     self._persistence.progressed(conversation.agent)
                 conversation.reply_ended(event)
-            case CallerHungUp() | LegFailed():
+            case legs.CallerHungUp() | legs.LegFailed():
                 self._leg_ended(event)
-            case EndRequested():
+            case call_state.EndRequested():
                 self._end_requested(event)
-            case DigitPressed(digit=digit):
+            case legs.DigitPressed(digit=digit):
                 self._recorder.digit(digit, self._loop.time(), hidden=self._actions.digits_hidden)
                 self._turns.on_digit(digit)
-            case WordsWritten(text=text):
+            case legs.WordsWritten(text=text):
                 self._turns.write(text)
-            case LastWordsPlayed(leaving=leaving):
+            case call_state.LastWordsPlayed(leaving=leaving):
                 self._leave(leaving)
-            case TransferEnded():
+            case call_state.TransferEnded():
                 self._transfer_ended(event)
-            case PartiesJoined():
-                self._machine.apply(CallInput.JOINED)
+            case legs.PartiesJoined():
+                self._machine.apply(call_state.CallInput.JOINED)
                 self._transfer.joined()
-            case TakeOverRequested(handoff=handoff):
+            case call_state.TakeOverRequested(handoff=handoff):
                 self._take_over(handoff)
-            case ProvidersFailed(role=role):
+            case call_state.ProvidersFailed(role=role):
                 conversation.providers_failed(role)
-            case TokensRefused(detail=detail):
+            case call_state.TokensRefused(detail=detail):
                 self._log.warning("limit_reached", limit="model_tokens")
                 conversation.tokens_refused(detail)
-            case SpeechMade(text=text, asked=asked, answered=answered):
+            case call_state.SpeechMade(text=text, asked=asked, answered=answered):
                 self._recorder.speech_made(text, asked, answered)
-            case AnswerDue():
+            case call_state.AnswerDue():
                 """The call was answered before."""
             case _:
                 self._turn_event(event)
@@ -267,71 +239,71 @@ class Call:
             self._persistence.progressed(self._conversation.agent)
         self._conversation.turn_event(event)
 
-    def _leg_ended(self, event: CallerHungUp | LegFailed) -> None:
+    def _leg_ended(self, event: legs.CallerHungUp | legs.LegFailed) -> None:
         reason = event.reason
-        if isinstance(event, CallerHungUp):
+        if isinstance(event, legs.CallerHungUp):
             self._recorder.hung_up(event)
             detail = ", ".join(event.causes) or "hung up"
-            reason = EndReason.HANDOFF if self.state is CallState.BRIDGED else reason
+            reason = EndReason.HANDOFF if self.state is call_state.CallState.BRIDGED else reason
         else:
             detail = event.detail
             self._recorder.error("leg", detail, self._loop.time())
-        if self.state is CallState.TRANSFERRING:
+        if self.state is call_state.CallState.TRANSFERRING:
             self._transfer.caller_left(detail)
         self._end(reason)
 
-    def _end_requested(self, event: EndRequested) -> None:
+    def _end_requested(self, event: call_state.EndRequested) -> None:
         """End the call, after the closing line if that was asked for; a call that leaves plays its own last words."""
-        if event.after_words and self.state is CallState.TALKING:
+        if event.after_words and self.state is call_state.CallState.TALKING:
             self._conversation.say_goodbye(event.reason)
-        elif not event.after_words or self.state is not CallState.LEAVING:
+        elif not event.after_words or self.state is not call_state.CallState.LEAVING:
             self._end(event.reason)
 
     # Leaving ----------------------------------------------------------------------------------------------------------
 
     def _take_over(self, handoff: Handoff) -> None:
         """Transfer at once, without last words: whoever takes over is waiting."""
-        if self.state is CallState.TALKING:
+        if self.state is call_state.CallState.TALKING:
             self._conversation.replies.cut()
-            self._machine.apply(CallInput.LEAVE)
+            self._machine.apply(call_state.CallInput.LEAVE)
             self._leave(handoff)
 
     def _leave(self, leaving: HangUp | Handoff) -> None:
         # The call may have ended while the last words were played.
-        if self.state is not CallState.LEAVING:
+        if self.state is not call_state.CallState.LEAVING:
             return
         if isinstance(leaving, HangUp):
             self._end(leaving.reason)
         elif (refused := self._transfer.begin(leaving, self._media)) is not None:
             self._transferred(leaving, refused)
         else:
-            self._machine.apply(CallInput.TRANSFER)
+            self._machine.apply(call_state.CallInput.TRANSFER)
 
-    def _transfer_ended(self, event: TransferEnded) -> None:
+    def _transfer_ended(self, event: call_state.TransferEnded) -> None:
         # The success of a bridge was recorded when the parties were joined.
-        if self.state is not CallState.BRIDGED or event.outcome.status is not TransferStatus.SUCCEEDED:
+        if self.state is not call_state.CallState.BRIDGED or event.outcome.status is not legs.TransferStatus.SUCCEEDED:
             self._recorder.transfer(event.target, event.outcome, self._loop.time())
         self._transferred(event.handoff, event.outcome)
 
-    def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
+    def _transferred(self, handoff: Handoff, outcome: legs.TransferOutcome) -> None:
         match self._transfer.conclude(handoff, outcome, last=handoff is self._conversation.fallback.leaving):
             case EndReason() as reason:
                 self._end(reason)
             case HandoffFailed() as failed:
-                self._machine.apply(CallInput.TRANSFER_FAILED)
+                self._machine.apply(call_state.CallInput.TRANSFER_FAILED)
                 self._conversation.transfer_failed(failed)
 
     # The end ----------------------------------------------------------------------------------------------------------
 
     @property
     def _over(self) -> bool:
-        return self.state is CallState.ENDED
+        return self.state is call_state.CallState.ENDED
 
     def _end(self, reason: EndReason) -> None:
         """End the call; the first reason stands."""
         if not self._over:
             self._end_reason = reason
-            self._machine.apply(CallInput.END)
+            self._machine.apply(call_state.CallInput.END)
 
     async def _stop_tasks(self) -> None:
         # One after another, the reply first: it is what asks the other two for more.
@@ -343,7 +315,7 @@ class Call:
 
         Each step is bounded in time and its exceptions are contained: whatever one step meets, the others are done.
         """
-        self._machine.state = CallState.ENDED
+        self._machine.state = call_state.CallState.ENDED
         agent = self._conversation.agent
         persistence, closing = self._persistence, self._settings.closing
         # Media statistics are gone with the leg. The leg goes first: no caller waits for our own affairs.
@@ -371,7 +343,7 @@ class Call:
 
 
 async def _run_start_function(
-    inbox: asyncio.Queue[Event], handle: Callable[[Event], None], over: Callable[[], bool]
+    inbox: asyncio.Queue[call_state.Event], handle: Callable[[call_state.Event], None], over: Callable[[], bool]
 ) -> _OpeningEvents:
     """Let the phone ring until the start function is done or has had its time, and return what it did.
 
@@ -380,11 +352,11 @@ async def _run_start_function(
     opening: _OpeningEvents = []
     while not over():
         event = await inbox.get()
-        if isinstance(event, ActionEmitted | ReplyEnded):
+        if isinstance(event, call_state.ActionEmitted | call_state.ReplyEnded):
             opening.append(event)
-            if isinstance(event, ReplyEnded) or isinstance(event.action, Say | Listen | HangUp | Handoff):
+            if isinstance(event, call_state.ReplyEnded) or isinstance(event.action, Say | Listen | HangUp | Handoff):
                 break
-        elif isinstance(event, AnswerDue):
+        elif isinstance(event, call_state.AnswerDue):
             break
         else:
             handle(event)
@@ -397,6 +369,6 @@ def _record_failures(recorder: Recorder) -> Callable[[str, str, str], None]:
     return lambda role, provider, error: recorder.provider_failed(role, provider, error, loop.time())
 
 
-def _report_refusal(inbox: asyncio.Queue[Event]) -> Callable[[str], None]:
+def _report_refusal(inbox: asyncio.Queue[call_state.Event]) -> Callable[[str], None]:
     """Return a callback that tells a call that its tokens are used up."""
-    return lambda detail: inbox.put_nowait(TokensRefused(detail))
+    return lambda detail: inbox.put_nowait(call_state.TokensRefused(detail))

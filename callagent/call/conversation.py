@@ -7,16 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from callagent.agents import (
-    Action,
-    Agent,
-    CallerTurn,
-    Emit,
-    Handoff,
-    HandoffFailed,
-    HangUp,
-    ModelAnswered,
-)
+from callagent import agents, turns
 from callagent.call.actions import AgentActions
 from callagent.call.announcements import apology, closing_line, waiting_fillers
 from callagent.call.recorder import Recorder
@@ -26,21 +17,10 @@ from callagent.call_info import EndReason
 from callagent.errors import CallagentError
 from callagent.legs import CallLeg
 from callagent.log import get_logger
-from callagent.turns import (
-    BargedIn,
-    CallerTurnEnded,
-    FloorYielded,
-    NoInput,
-    PartialHeard,
-    TurnEvent,
-    TurnReopened,
-    UtteranceKind,
-    UtteranceStarted,
-)
 
 log = get_logger(__name__)
 
-Reply = Callable[[Emit], Awaitable[None]]
+Reply = Callable[[agents.Emit], Awaitable[None]]
 """Runs one reply of the agent, or its start: it emits the reply's actions and ends with it."""
 PROMPTED_SILENCES: Final = 3
 """Silent turns in a row during which missing media does not end the call: the agent prompts the caller after each."""
@@ -73,7 +53,7 @@ class Conversation:
         self._loop = asyncio.get_running_loop()
         self.replies = ReplyRunner(emit)
         self.fallback = Fallback(settings.fallback)
-        self.agent: Agent | None = None
+        self.agent: agents.Agent | None = None
         self.partial = ""
         """What the caller is saying now, as far as it is transcribed."""
         self._reopened = False
@@ -81,50 +61,50 @@ class Conversation:
 
     # What happens -----------------------------------------------------------------------------------------------------
 
-    def turn_event(self, event: TurnEvent) -> None:
+    def turn_event(self, event: turns.TurnEvent) -> None:
         """React to an event of the turn manager."""
         match event:
-            case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
+            case turns.CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 self.fallback.worked("recognizer")
                 self.partial = ""
                 reopens, self._reopened = self._reopened, False
-                self.reply_to(CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii))
-            case NoInput():
-                self.reply_to(CallerTurn())
-            case BargedIn(heard_text=heard_text):
+                self.reply_to(agents.CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii))
+            case turns.NoInput():
+                self.reply_to(agents.CallerTurn())
+            case turns.BargedIn(heard_text=heard_text):
                 self._interrupt(heard_text)
-            case TurnReopened():
+            case turns.TurnReopened():
                 self._reopened = True
                 self._interrupt("")
             # Also while the call is leaving: the agent's history has its last words.
-            case FloorYielded(heard_text=heard_text):
+            case turns.FloorYielded(heard_text=heard_text):
                 self._the_agent.heard(heard_text, cut=False)
-            case UtteranceStarted(utterance=utterance) if utterance.kind is UtteranceKind.FILLER:
+            case turns.UtteranceStarted(utterance=utterance) if utterance.kind is turns.UtteranceKind.FILLER:
                 self._the_agent.filler_spoken(utterance.text)
-            case PartialHeard(text=text):
+            case turns.PartialHeard(text=text):
                 self.partial = text
             case _:
                 """Only the record wants it."""
 
-    def act(self, number: int, action: Action) -> None:
+    def act(self, number: int, action: agents.Action) -> None:
         """Carry out one action of the agent's reply `number`.
 
         What an interrupted reply still reports is noted; what it still wants to do is dropped.
         """
         now = self._loop.time()
         if self._actions.note(action, now):
-            if isinstance(action, ModelAnswered):
+            if isinstance(action, agents.ModelAnswered):
                 self._model_answered(action)
             return
         # Actions wait in the inbox: the caller may have interrupted their reply before they were read.
         if number != self.replies.number or self._machine.state is not CallState.TALKING:
             return
         match action:
-            case HangUp(reason=EndReason.ERROR):
+            case agents.HangUp(reason=EndReason.ERROR):
                 self.leave(self.fallback.to_target("agent_failed") or action)
-            case HangUp():
+            case agents.HangUp():
                 self.leave(action)
-            case Handoff():
+            case agents.Handoff():
                 self._transfer.count_request(action)
                 self.leave(action)
             case _:
@@ -141,7 +121,7 @@ class Conversation:
         target = self.fallback.to_target("agent_failed")
         if target is None:
             self._turns.say(apology(self._actions.language), interruptible=False)
-        self.leave(target or HangUp(EndReason.ERROR))
+        self.leave(target or agents.HangUp(EndReason.ERROR))
 
     def providers_failed(self, role: str) -> None:
         """Count a failure of all providers of a role; have the agent ask again for words that were lost with it."""
@@ -158,7 +138,7 @@ class Conversation:
         self.fallback.give_up("model_tokens")
         self.fall_back()
 
-    def _model_answered(self, action: ModelAnswered) -> None:
+    def _model_answered(self, action: agents.ModelAnswered) -> None:
         if action.error:
             self.fallback.failed("model")
             self.fall_back()
@@ -167,7 +147,7 @@ class Conversation:
 
     # Replies ----------------------------------------------------------------------------------------------------------
 
-    def reply_to(self, turn: CallerTurn | HandoffFailed) -> None:
+    def reply_to(self, turn: agents.CallerTurn | agents.HandoffFailed) -> None:
         """Have the agent reply, unless its part is over."""
         if self._machine.state is not CallState.TALKING:
             return
@@ -188,7 +168,7 @@ class Conversation:
 
     # Leaving ----------------------------------------------------------------------------------------------------------
 
-    def leave(self, leaving: HangUp | Handoff) -> None:
+    def leave(self, leaving: agents.HangUp | agents.Handoff) -> None:
         """Take no further turns, and hang up or hand off once the words said so far are played."""
         self._machine.apply(CallInput.LEAVE)
         self._transfer.after(self._actions.finished, leaving, self._settings.last_words)
@@ -208,16 +188,16 @@ class Conversation:
         self.replies.cut()
         self._turns.seize_floor()
         self._turns.say(closing_line(self._actions.language), interruptible=False)
-        self.leave(HangUp(reason))
+        self.leave(agents.HangUp(reason))
 
-    def transfer_failed(self, failed: HandoffFailed) -> None:
+    def transfer_failed(self, failed: agents.HandoffFailed) -> None:
         """Let the agent go on after a transfer that came to nothing, unless it has asked for too many."""
         if self._transfer.exhausted:
             self.fallback.give_up("transfers")
         self.reply_to(failed)
 
     @property
-    def _the_agent(self) -> Agent:
+    def _the_agent(self) -> agents.Agent:
         assert self.agent is not None, "the turn manager emits events only after the agent was opened"
         return self.agent
 
@@ -292,14 +272,14 @@ class MediaTimeout:
         self._silences = 0
         self._leg.expect_media(state in (CallState.TRANSFERRING, CallState.BRIDGED))
 
-    def turn_event(self, event: TurnEvent) -> None:
+    def turn_event(self, event: turns.TurnEvent) -> None:
         match event:
-            case NoInput():
+            case turns.NoInput():
                 self._silences += 1
-            case CallerTurnEnded():
+            case turns.CallerTurnEnded():
                 self._silences = 0
                 self._leg.expect_media(False)
-            case FloorYielded() if self._silences > PROMPTED_SILENCES:
+            case turns.FloorYielded() if self._silences > PROMPTED_SILENCES:
                 self._leg.expect_media(True)
             case _:
                 """Only silent turns count."""
@@ -313,7 +293,7 @@ class Fallback:
         self._target = target
         self._failures: dict[str, int] = {}
         """Failures in a row, by role."""
-        self.leaving: HangUp | Handoff | None = None
+        self.leaving: agents.HangUp | agents.Handoff | None = None
         """How the agent's part is to end; None: it goes on. Once decided, it stands."""
 
     def failed(self, role: str) -> None:
@@ -329,12 +309,12 @@ class Fallback:
     def give_up(self, reason: str) -> None:
         """End the agent's part."""
         if self.leaving is None:
-            self.leaving = self.to_target(reason) or HangUp(EndReason.ERROR)
+            self.leaving = self.to_target(reason) or agents.HangUp(EndReason.ERROR)
 
-    def to_target(self, reason: str) -> Handoff | None:
+    def to_target(self, reason: str) -> agents.Handoff | None:
         """Return a handoff to the target, the first time; None without a target and from the second time on."""
         target, self._target = self._target, ""
-        return Handoff(target, reason, "refer") if target else None
+        return agents.Handoff(target, reason, "refer") if target else None
 
     def without_agent(self) -> bool:
         """Send the caller to the target, because the project could not be opened; return whether there is a target."""

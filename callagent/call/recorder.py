@@ -11,39 +11,13 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
-from callagent.agents import (
-    Agent,
-    AgentRecord,
-    FunctionEnded,
-    FunctionStarted,
-    MetricWritten,
-    ModelAnswered,
-    StepEntered,
-)
+from callagent import agents, turns
 from callagent.call.state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.call_info import CallInfo, EndReason, MediaStatistics
 from callagent.json_values import MutableJsonObject
 from callagent.legs import CallerHungUp, TransferOutcome, TransferTarget
 from callagent.log import Logger
 from callagent.records import CallRecord, FunctionRecord, RecordWriter, RequestRecord, Spoken, TurnEntry
-from callagent.turns import (
-    BargedIn,
-    CallerTurnEnded,
-    FloorYielded,
-    NoInput,
-    PartialHeard,
-    PlayoutPaused,
-    PlayoutResumed,
-    Span,
-    SpeechFailed,
-    TurnEvent,
-    TurnReopened,
-    TurnTimings,
-    Utterance,
-    UtteranceFinished,
-    UtteranceKind,
-    UtteranceStarted,
-)
 
 _HIDDEN = "[hidden]"
 _CHANNELS = {
@@ -76,7 +50,7 @@ class Recorder:
         )
         self._turn = TurnEntry(number=0)
         """The entry that is being filled: the caller's latest turn, or, first, what the agent says before one."""
-        self._timings: list[tuple[TurnEntry, TurnTimings]] = []
+        self._timings: list[tuple[TurnEntry, turns.TurnTimings]] = []
         """Each of the caller's turns with its timings, which the turn manager goes on filling."""
         self._utterances: dict[int, Spoken] = {}
         """Utterances that are being played, by number."""
@@ -84,48 +58,48 @@ class Recorder:
         """Texts of this turn, each with the times at which the voice was asked for it and delivered its first audio."""
         self.record.turns.append(self._turn)
 
-    def turn_event(self, event: TurnEvent, now: float) -> None:
+    def turn_event(self, event: turns.TurnEvent, now: float) -> None:
         """Record an event of the turn manager."""
         match event:
-            case CallerTurnEnded(text=text, digits=digits, is_pii=hidden, timings=timings):
+            case turns.CallerTurnEnded(text=text, digits=digits, is_pii=hidden, timings=timings):
                 self.begin_turn(timings, text, digits, hidden=hidden, now=now)
-            case NoInput(timings=timings):
+            case turns.NoInput(timings=timings):
                 self.begin_turn(timings, "", "", hidden=False, now=now)
-            case BargedIn(heard_text=heard, at=at):
+            case turns.BargedIn(heard_text=heard, at=at):
                 self._barged_in(heard, at)
-            case TurnReopened():
+            case turns.TurnReopened():
                 self._reopen_turn()
-            case FloorYielded(heard_text=heard):
+            case turns.FloorYielded(heard_text=heard):
                 self._turn.agent_response = heard
-            case UtteranceStarted(utterance=utterance, at=at):
+            case turns.UtteranceStarted(utterance=utterance, at=at):
                 self._utterance_started(utterance, at)
-            case UtteranceFinished(utterance=utterance, at=at):
+            case turns.UtteranceFinished(utterance=utterance, at=at):
                 self._utterance_finished(utterance, at)
-            case PlayoutPaused(at=at):
+            case turns.PlayoutPaused(at=at):
                 self._turn.pauses.append({"at": self._at(at), "ended_at": None, "resumed": None})
-            case PlayoutResumed(at=at):
+            case turns.PlayoutResumed(at=at):
                 self._close_pauses(at, resumed=True)
-            case SpeechFailed(utterance=utterance, detail=detail):
+            case turns.SpeechFailed(utterance=utterance, detail=detail):
                 self.error("voice", f"{detail}: {utterance.text}", now)
-            case PartialHeard():
+            case turns.PartialHeard():
                 pass
 
-    def agent_event(self, action: StepEntered | ModelAnswered | MetricWritten, now: float) -> None:
+    def agent_event(self, action: agents.StepEntered | agents.ModelAnswered | agents.MetricWritten, now: float) -> None:
         """Record what the agent reports beside what it asks for."""
         match action:
-            case StepEntered(flow=flow, step=step):
+            case agents.StepEntered(flow=flow, step=step):
                 self._turn.flow, self._turn.step = flow, step
-            case ModelAnswered():
+            case agents.ModelAnswered():
                 self._model_answered(action)
                 if action.error:
                     self.error("model", action.error, now)
-            case MetricWritten():
+            case agents.MetricWritten():
                 """It is in the store already."""
 
     def answered(self, now: float) -> None:
         self.record.answered_at = self._datetime(now)
 
-    def begin_turn(self, timings: TurnTimings, text: str, digits: str, *, hidden: bool, now: float) -> None:
+    def begin_turn(self, timings: turns.TurnTimings, text: str, digits: str, *, hidden: bool, now: float) -> None:
         """Begin an entry with what the caller said or keyed; nothing of either: the caller was silent."""
         self._turn = TurnEntry(
             number=len(self.record.turns),
@@ -150,13 +124,13 @@ class Recorder:
             self._timings = [pair for pair in self._timings if pair[0] is not self._turn]
             self._turn = self.record.turns[-1]
 
-    def function_started(self, action: FunctionStarted, now: float) -> None:
+    def function_started(self, action: agents.FunctionStarted, now: float) -> None:
         entry = FunctionRecord(action.number, action.name, dict(action.arguments), started_at=self._at(now))
         self._turn.functions.append(entry)
         if self._timings:
-            self._timings[-1][1].functions.append(Span(action.name, now))
+            self._timings[-1][1].functions.append(turns.Span(action.name, now))
 
-    def function_ended(self, action: FunctionEnded, now: float) -> None:
+    def function_ended(self, action: agents.FunctionEnded, now: float) -> None:
         # It may have begun in an earlier turn than the present one: functions run on while the caller interrupts.
         for entry in self._functions():
             if entry.number == action.number:
@@ -170,7 +144,7 @@ class Recorder:
             if span.name == action.name and span.ended is None:
                 span.ended = now
 
-    def _model_answered(self, action: ModelAnswered) -> None:
+    def _model_answered(self, action: agents.ModelAnswered) -> None:
         if self._timings:
             self._timings[-1][1].first_token = action.first_token
         turn = self._turn
@@ -197,8 +171,8 @@ class Recorder:
     def provider_failed(self, role: str, provider: str, error: str, now: float) -> None:
         self.record.provider_failures.append({"role": role, "provider": provider, "error": error, "at": self._at(now)})
 
-    def _utterance_started(self, utterance: Utterance, at: float) -> None:
-        kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
+    def _utterance_started(self, utterance: turns.Utterance, at: float) -> None:
+        kind = "filler" if utterance.kind is turns.UtteranceKind.FILLER else "speech"
         # A text that is said twice in a turn has the times of the second; only the first utterance takes them. A text
         # that was cached or recorded has none.
         timings = self._timings[-1][1] if self._timings else None
@@ -210,7 +184,7 @@ class Recorder:
         self._utterances[utterance.number] = spoken
         self._measure()
 
-    def _utterance_finished(self, utterance: Utterance, at: float) -> None:
+    def _utterance_finished(self, utterance: turns.Utterance, at: float) -> None:
         if spoken := self._utterances.pop(utterance.number, None):
             spoken.ended_at = self._at(at)
             spoken.heard = spoken.text
@@ -274,7 +248,7 @@ class Recorder:
             if not turn.agent_response and not turn.barge_in:
                 turn.agent_response = " ".join(one.heard for one in turn.spoken if one.kind == "speech" and one.heard)
 
-    def agent(self, agent: AgentRecord) -> None:
+    def agent(self, agent: agents.AgentRecord) -> None:
         """Record the agent's state, as it is now."""
         record = self.record
         record.state, record.metrics, record.entities = agent.state, agent.metrics, agent.entities
@@ -306,7 +280,7 @@ class Recorder:
             if pause["ended_at"] is None:
                 pause["ended_at"], pause["resumed"] = self._at(at), resumed
 
-    def _instants_of(self, timings: TurnTimings) -> dict[str, float | None]:
+    def _instants_of(self, timings: turns.TurnTimings) -> dict[str, float | None]:
         names = (
             *("speech_started", "speech_ended", "transcript_ready", "turn_ended", "first_token"),
             *("voice_asked", "voice_answered"),
@@ -322,7 +296,7 @@ class Recorder:
         return _iso(self._started + timedelta(seconds=now - self._began))
 
 
-def _latency_of(timings: TurnTimings) -> dict[str, float | None]:
+def _latency_of(timings: turns.TurnTimings) -> dict[str, float | None]:
     stages = {
         "response": timings.response_delay,
         "endpointing": timings.endpointing_delay,
@@ -366,17 +340,17 @@ class Persistence:
         arguments = (self._recorder.record.id, self._metrics, name, value)
         await self.bounded("metric", self._settings.metric, self._store.metric, *arguments)
 
-    def progressed(self, agent: Agent | None) -> None:
+    def progressed(self, agent: agents.Agent | None) -> None:
         """Have the record so far written when there is time; it is what remains if the server is killed."""
         if agent is not None:
             self.record_agent(agent)
         self.contained("record", self._store.progressed, self._recorder.record)
 
-    def record_agent(self, agent: Agent) -> None:
+    def record_agent(self, agent: agents.Agent) -> None:
         """Put the agent's state into the record."""
         self.contained("agent_record", lambda: self._recorder.agent(agent.record()))
 
-    async def end_function(self, agent: Agent, reason: EndReason) -> None:
+    async def end_function(self, agent: agents.Agent, reason: EndReason) -> None:
         """Run the end function of a call whose start function began; a second time if the first does not reach its end.
 
         The store is told of each attempt before it begins, so that the next server knows whether one is missing.
@@ -397,7 +371,7 @@ class Persistence:
                 return
             self._log.warning("end_function_failed", attempt=attempt)
 
-    def _write_hang_up(self, agent: Agent) -> None:
+    def _write_hang_up(self, agent: agents.Agent) -> None:
         """Write how the call ended: if this server is killed now, the next one runs the end function from it."""
         self._recorder.agent(agent.record())
         self._store.progressed(replace(self._recorder.record, in_progress=True, ended_at=None))

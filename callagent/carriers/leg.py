@@ -11,40 +11,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, Protocol
 
+from callagent import legs
 from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.carriers import protocol
 from callagent.carriers.media import CarrierMedia, FrameClock
-from callagent.carriers.protocol import (
-    NORMAL_CLOSURE,
-    Answer,
-    CallControl,
-    CallEnded,
-    CarrierDialect,
-    ControlFailed,
-    DigitReceived,
-    Greet,
-    MarkReached,
-    MediaReceived,
-    Message,
-    PlaybackReported,
-    ReplyDue,
-    StreamEvent,
-    StreamStopped,
-    TargetNotCalled,
-    Verdict,
-)
-from callagent.legs import (
-    CallerHungUp,
-    DigitPressed,
-    LegEvents,
-    LegFailed,
-    LegGone,
-    Media,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    TransferTarget,
-)
 from callagent.log import get_logger
 
 CUT_SECONDS: Final = 1.5
@@ -68,7 +39,7 @@ log = get_logger(__name__)
 class CarrierLink(Protocol):
     """The socket of a media stream. Every method returns at once; failures come back as `CarrierLeg.cut`."""
 
-    def send(self, message: Message) -> None: ...
+    def send(self, message: protocol.Message) -> None: ...
 
     def ping(self) -> None: ...
 
@@ -129,29 +100,29 @@ TRANSITIONS: Final[Mapping[tuple[LegState, LegInput], LegState]] = {
 class CarrierLeg:
     """Implements `legs.CallLeg`; the methods below the line are for the webhooks and the socket of the carrier."""
 
-    def __init__(self, info: CallInfo, control: CallControl, clock: FrameClock) -> None:
+    def __init__(self, info: CallInfo, control: protocol.CallControl, clock: FrameClock) -> None:
         self.info = info
         self.control = control
         self.state = LegState.WAITING
         self.on_closed: Callable[[], None] = lambda: None
         self._clock = clock
-        self._target: TransferTarget | None = None
+        self._target: legs.TransferTarget | None = None
         self._media = CarrierMedia(clock.now)
         self._link: CarrierLink | None = None
-        self._events = LegEvents()
+        self._events = legs.LegEvents()
         self.listen = self._events.listen
         self._deadline = clock.now() + RETURN_SECONDS
         self._heard_at = self._pinged_at = clock.now()
-        self._outcome: asyncio.Future[TransferOutcome] | None = None
+        self._outcome: asyncio.Future[legs.TransferOutcome] | None = None
         self._changed = asyncio.Event()
         clock.add(self)
 
     def ring(self) -> None:
         """The carrier answered before it opened the stream."""
 
-    async def answer(self) -> Media:
+    async def answer(self) -> legs.Media:
         if self.closed:
-            raise LegGone("the caller has hung up")
+            raise legs.LegGone("the caller has hung up")
         return self._media
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
@@ -163,56 +134,60 @@ class CarrierLeg:
         self._advance(LegInput.CLOSE)
         try:
             await self.control.hang_up()
-        except ControlFailed as error:
+        except protocol.ControlFailed as error:
             # The closing socket makes the carrier ask us what to do next, and the answer is to hang up.
             log.warning("carrier_hang_up_failed", call=self.info.call_id, detail=str(error))
         finally:
             if link:
-                link.close(NORMAL_CLOSURE)
+                link.close(protocol.NORMAL_CLOSURE)
 
-    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
+    async def transfer(
+        self, target: legs.TransferTarget, audio: legs.SwitchedMedia | None = None
+    ) -> legs.TransferOutcome:
         if self.state is not LegState.STREAMING:
-            return TransferOutcome(TransferStatus.CALLER_GONE, "the caller is not there")
+            return legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, "the caller is not there")
         if target.method == "bye":
             await self.hang_up(EndReason.HANDOFF)
-            return TransferOutcome(TransferStatus.SUCCEEDED, "hung up")
+            return legs.TransferOutcome(legs.TransferStatus.SUCCEEDED, "hung up")
         # The state changes before the carrier is asked: it ends the stream at once, which then is no hang-up.
         self._target, self._outcome = target, asyncio.get_running_loop().create_future()
         self._advance(LegInput.TRANSFER)
         try:
             await self.control.transfer(target)
-        except CallEnded as error:
-            self.end_transfer(TransferOutcome(TransferStatus.CALLER_GONE, str(error)))
-        except TargetNotCalled as error:
-            self.end_transfer(TransferOutcome(TransferStatus.FAILED, str(error)))
-        except (ControlFailed, ValueError) as error:
+        except protocol.CallEnded as error:
+            self.end_transfer(legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, str(error)))
+        except protocol.TargetNotCalled as error:
+            self.end_transfer(legs.TransferOutcome(legs.TransferStatus.FAILED, str(error)))
+        except (protocol.ControlFailed, ValueError) as error:
             return self._keep_caller(str(error))
         return await self._await_report(target, self._outcome)
 
-    async def _await_report(self, target: TransferTarget, outcome: asyncio.Future[TransferOutcome]) -> TransferOutcome:
+    async def _await_report(
+        self, target: legs.TransferTarget, outcome: asyncio.Future[legs.TransferOutcome]
+    ) -> legs.TransferOutcome:
         """Wait until the carrier has reported, or its time is up, and until a caller who was refused is back."""
         await asyncio.wait({outcome}, timeout=report_seconds(target))
         # Without a report in time: an attended transfer has the caller waiting, so nobody has answered; any other one
         # has sent the caller away, so they are with the target.
         if target.method == "attended":
-            self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "the carrier reported no answer"))
+            self.end_transfer(legs.TransferOutcome(legs.TransferStatus.NO_ANSWER, "the carrier reported no answer"))
         else:
-            self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier accepted the redirect"))
+            self.end_transfer(legs.TransferOutcome(legs.TransferStatus.SUCCEEDED, "the carrier accepted the redirect"))
         # The target has not taken the caller: the carrier is to open a media stream for them again.
         if self.state is LegState.WAITING:
             try:
                 await self.control.take_back()
-            except ControlFailed as error:
+            except protocol.ControlFailed as error:
                 self.fail(str(error))
         await self._leave(LegState.WAITING)
         ended = outcome.result()
-        gone = self.closed and ended.status is not TransferStatus.SUCCEEDED
-        return TransferOutcome(TransferStatus.CALLER_GONE, ended.detail) if gone else ended
+        gone = self.closed and ended.status is not legs.TransferStatus.SUCCEEDED
+        return legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, ended.detail) if gone else ended
 
     async def send_digits(self, digits: str) -> None:
         """Send digits as tones in the audio; return when they are sent. Raises `ValueError`, `LegGone`."""
         if self.closed:
-            raise LegGone("the call is over")
+            raise legs.LegGone("the call is over")
         await self._media.play_tones(tuple(dtmf_frames(digits)))
 
     def expect_media(self, expected: bool) -> None:
@@ -224,10 +199,10 @@ class CarrierLeg:
     def closed(self) -> bool:
         return self.state is LegState.CLOSED
 
-    def attach(self, link: CarrierLink, dialect: CarrierDialect) -> None:
+    def attach(self, link: CarrierLink, dialect: protocol.CarrierDialect) -> None:
         """Use a media stream that has started and proved to be of this call. Raises `LegGone`."""
         if (self.state, LegInput.ATTACHED) not in TRANSITIONS:
-            raise LegGone(f"the leg is {self.state.value}")
+            raise legs.LegGone(f"the leg is {self.state.value}")
         self._link = link
         self._media.attach(dialect, link.send)
         self.note_life()
@@ -240,26 +215,26 @@ class CarrierLeg:
         """Note that something came through the socket, which puts the deadline of a silent one off."""
         self._heard_at = self._pinged_at = self._clock.now()
 
-    def receive(self, event: StreamEvent, link: CarrierLink) -> None:
+    def receive(self, event: protocol.StreamEvent, link: CarrierLink) -> None:
         """Handle an event of a stream; nothing happens on one of a stream that was given up."""
         if link is not self._link:
             return
         match event:
-            case MediaReceived(payload):
+            case protocol.MediaReceived(payload):
                 self._media.receive(payload, self._clock.now())
-            case MarkReached(name):
+            case protocol.MarkReached(name):
                 self._media.reach_mark(name, self._clock.now())
-            case PlaybackReported(seconds):
+            case protocol.PlaybackReported(seconds):
                 self._media.report_position(seconds, self._clock.now())
-            case DigitReceived(digit):
-                self._events.emit(DigitPressed(digit))
-            case ReplyDue(message):
+            case protocol.DigitReceived(digit):
+                self._events.emit(legs.DigitPressed(digit))
+            case protocol.ReplyDue(message):
                 link.send(message)
-            case StreamStopped():
+            case protocol.StreamStopped():
                 self._detach()
                 self._advance(LegInput.STOPPED)
                 if self.closed:
-                    self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
+                    self._events.emit(legs.CallerHungUp(EndReason.CALLER_HANGUP))
 
     def cut(self, link: CarrierLink) -> None:
         """Note that the socket has ended without a stop."""
@@ -282,27 +257,27 @@ class CarrierLeg:
         self._deadline = self._clock.now() + RETURN_SECONDS
         return True
 
-    def answer_target(self, key: str | None) -> Answer:
+    def answer_target(self, key: str | None) -> protocol.Answer:
         """Return what the dialled person hears; `key` is what they pressed, None before they were asked."""
         target = self._target
         if target is None or self.state is not LegState.TRANSFERRING:
-            return Verdict.HANG_UP
+            return protocol.Verdict.HANG_UP
         if key is None:
-            return Greet(target.whisper, target.confirm)
+            return protocol.Greet(target.whisper, target.confirm)
         if key != target.confirm:
-            return Verdict.HANG_UP
-        self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "confirmed"))
-        return Verdict.CARRY_ON
+            return protocol.Verdict.HANG_UP
+        self.end_transfer(legs.TransferOutcome(legs.TransferStatus.SUCCEEDED, "confirmed"))
+        return protocol.Verdict.CARRY_ON
 
-    def end_dial(self, outcome: TransferOutcome) -> None:
+    def end_dial(self, outcome: legs.TransferOutcome) -> None:
         """Handle the carrier's report that its dial is over.
 
         Where the target had to press a key, being connected alone means that a machine, or nobody, took the call.
         """
-        untaken = self._target is not None and self._target.confirm and outcome.status is TransferStatus.SUCCEEDED
-        self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
+        untaken = self._target is not None and self._target.confirm and outcome.status is legs.TransferStatus.SUCCEEDED
+        self.end_transfer(legs.TransferOutcome(legs.TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
 
-    def end_transfer(self, outcome: TransferOutcome) -> None:
+    def end_transfer(self, outcome: legs.TransferOutcome) -> None:
         """Handle the outcome of the transfer that is under way; the first one counts."""
         if self.state is not LegState.TRANSFERRING or self._outcome is None or self._outcome.done():
             return
@@ -311,12 +286,12 @@ class CarrierLeg:
         link = self._link
         self._detach()
         if link:
-            link.close(NORMAL_CLOSURE)
-        if outcome.status is TransferStatus.SUCCEEDED:
+            link.close(protocol.NORMAL_CLOSURE)
+        if outcome.status is legs.TransferStatus.SUCCEEDED:
             self._advance(LegInput.TAKEN_OVER)
-        elif outcome.status is TransferStatus.CALLER_GONE:
+        elif outcome.status is legs.TransferStatus.CALLER_GONE:
             self._advance(LegInput.CLOSE)
-            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(legs.CallerHungUp(EndReason.CALLER_HANGUP))
         else:
             self._deadline = self._clock.now() + RETURN_SECONDS
             self._advance(LegInput.RETURNED)
@@ -324,7 +299,7 @@ class CarrierLeg:
     def tick(self, now: float, lateness: float) -> None:
         if self.state is LegState.WAITING and now >= self._deadline:
             self._advance(LegInput.EXPIRED)
-            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(legs.CallerHungUp(EndReason.CALLER_HANGUP))
         elif self._link is not None:
             self._media.tick(now, lateness)
             self._watch(now)
@@ -336,8 +311,8 @@ class CarrierLeg:
         link = self._link
         self._advance(LegInput.CLOSE)
         if link:
-            link.close(NORMAL_CLOSURE)
-        self._events.emit(LegFailed(reason, detail))
+            link.close(protocol.NORMAL_CLOSURE)
+        self._events.emit(legs.LegFailed(reason, detail))
 
     def _watch(self, now: float) -> None:
         if now - self._heard_at >= SILENT_SECONDS:
@@ -346,7 +321,7 @@ class CarrierLeg:
             self._pinged_at = now
             self._link.ping()
 
-    def _keep_caller(self, detail: str) -> TransferOutcome:
+    def _keep_caller(self, detail: str) -> legs.TransferOutcome:
         """Go on with the caller after a transfer that the carrier did not accept."""
         if self.state is LegState.TRANSFERRING:
             self._advance(LegInput.KEPT)
@@ -354,7 +329,7 @@ class CarrierLeg:
                 # The stream ended meanwhile.
                 self._deadline = self._clock.now() + CUT_SECONDS
                 self._advance(LegInput.CUT)
-        return TransferOutcome(TransferStatus.FAILED, detail)
+        return legs.TransferOutcome(legs.TransferStatus.FAILED, detail)
 
     async def _leave(self, state: LegState) -> None:
         """Wait until the leg is in another state."""
@@ -377,10 +352,10 @@ class CarrierLeg:
         self._media.close()
         self._clock.remove(self)
         if self._outcome and not self._outcome.done():
-            self._outcome.set_result(TransferOutcome(TransferStatus.CALLER_GONE, "the call is over"))
+            self._outcome.set_result(legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, "the call is over"))
         self.on_closed()
 
 
-def report_seconds(target: TransferTarget) -> float:
+def report_seconds(target: legs.TransferTarget) -> float:
     """Return how long the carrier's report of a transfer is awaited."""
     return target.ring_seconds + REPORT_SECONDS + (CONFIRM_SECONDS if target.confirm else 0.0)

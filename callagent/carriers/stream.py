@@ -16,20 +16,9 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
+from callagent.carriers import protocol
 from callagent.carriers.calls import CarrierCalls, Refused
 from callagent.carriers.leg import CarrierLeg
-from callagent.carriers.protocol import (
-    GOING_AWAY,
-    MAX_MESSAGE_BYTES,
-    NORMAL_CLOSURE,
-    POLICY_VIOLATION,
-    PROTOCOL_ERROR,
-    SERVER_ERROR,
-    CarrierDialect,
-    DialectError,
-    Message,
-    StreamStarted,
-)
 from callagent.log import get_logger
 
 MAX_OUTGOING: Final = 256 * 1024
@@ -70,7 +59,7 @@ class MediaSocket:
         self._ws = ws
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Message | None] = deque()
+        self._queue: deque[protocol.Message | None] = deque()
         """Messages to send; None is a ping."""
         self._queued = 0
         self._wake = asyncio.Event()
@@ -84,7 +73,7 @@ class MediaSocket:
             # Audio in the kernel's buffer can be neither counted nor cleared, so the buffer is kept short.
             connection.setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL_BUFFER)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: protocol.Message) -> None:
         """Queue a message. A peer that does not read loses its connection."""
         if self._close_code is not None:
             return
@@ -119,7 +108,7 @@ class MediaSocket:
     def abort(self) -> None:
         """End the connection without a closing handshake."""
         self._queue.clear()
-        self.close(SERVER_ERROR)
+        self.close(protocol.SERVER_ERROR)
         self._transport.abort()
 
     async def write(self) -> None:
@@ -131,24 +120,24 @@ class MediaSocket:
                 await self._wake.wait()
         except OSError:
             pass
-        self.close(SERVER_ERROR)
+        self.close(protocol.SERVER_ERROR)
         try:
             await self._write_queued()
             if self._last_words:
                 await self._ws.send_str(self._last_words)
-            await self._ws.close(code=self._close_code or SERVER_ERROR)
+            await self._ws.close(code=self._close_code or protocol.SERVER_ERROR)
         except OSError:
             pass
         finally:
             if self._cut_off:
                 self._cut_off.cancel()
 
-    async def messages(self) -> AsyncIterator[Message | None]:
+    async def messages(self) -> AsyncIterator[protocol.Message | None]:
         """Yield the peer's messages, and None for signs of life; ends with the socket. Raises `DialectError`."""
         rate = MessageRate(self._loop.time())
         async for message in self._ws:
             if not rate.admit_message(self._loop.time()):
-                raise DialectError("the peer sends too many messages")
+                raise protocol.DialectError("the peer sends too many messages")
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     yield message.data
@@ -182,7 +171,7 @@ MAX_STRANGERS: Final = 50
 class MediaStreams:
     """The open media streams of one carrier account."""
 
-    def __init__(self, calls: CarrierCalls, open_dialect: Callable[[], CarrierDialect]) -> None:
+    def __init__(self, calls: CarrierCalls, open_dialect: Callable[[], protocol.CarrierDialect]) -> None:
         self._calls = calls
         self._open_dialect = open_dialect
         self._sockets: set[MediaSocket] = set()
@@ -192,7 +181,7 @@ class MediaStreams:
         """Upgrade the request to a media stream and serve it to its end. The carrier's signature was checked before."""
         with self._stranger(request.remote or "") as stranger:
             ws = web.WebSocketResponse(
-                timeout=CLOSE_SECONDS, autoping=False, compress=False, max_msg_size=MAX_MESSAGE_BYTES
+                timeout=CLOSE_SECONDS, autoping=False, compress=False, max_msg_size=protocol.MAX_MESSAGE_BYTES
             )
             await ws.prepare(request)
             assert request.transport is not None
@@ -210,7 +199,7 @@ class MediaStreams:
     def close(self) -> None:
         """Close every socket, as the server stops."""
         for socket in tuple(self._sockets):
-            socket.close(GOING_AWAY)
+            socket.close(protocol.GOING_AWAY)
 
     async def _serve(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
         """Read the stream to its end, and tell its leg, if it got one, of the end."""
@@ -219,12 +208,12 @@ class MediaStreams:
             with log.contain("media_stream_failed") as boundary:
                 await self._feed(stream, socket, stranger)
             if boundary.error is not None:
-                socket.close(SERVER_ERROR)
+                socket.close(protocol.SERVER_ERROR)
                 stream.fail("the audio of the call raised an error")
         finally:
             # Nothing happens on a socket and a leg that were closed above: the first code and reason count.
             stream.cut()
-            socket.close(NORMAL_CLOSURE)
+            socket.close(protocol.NORMAL_CLOSURE)
 
     async def _feed(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
         try:
@@ -234,10 +223,10 @@ class MediaStreams:
             await stream.feed_leg()
         except (TimeoutError, Refused) as error:
             log.warning("media_stream_refused", reason=str(error) or "no start in time")
-            socket.close(POLICY_VIOLATION)
-        except DialectError as error:
+            socket.close(protocol.POLICY_VIOLATION)
+        except protocol.DialectError as error:
             log.warning("media_stream_refused", reason=str(error))
-            socket.close(PROTOCOL_ERROR)
+            socket.close(protocol.PROTOCOL_ERROR)
             stream.fail(str(error))
 
     @contextmanager
@@ -254,7 +243,7 @@ class MediaStreams:
 class MediaStream:
     """One media stream, whose messages go to a leg once it has proved which call it belongs to."""
 
-    def __init__(self, socket: MediaSocket, calls: CarrierCalls, dialect: CarrierDialect) -> None:
+    def __init__(self, socket: MediaSocket, calls: CarrierCalls, dialect: protocol.CarrierDialect) -> None:
         self._socket = socket
         self._calls = calls
         self._messages = socket.messages()
@@ -265,7 +254,7 @@ class MediaStream:
         """Read until the stream has started with a valid token, or has ended. Raises `Refused`, `DialectError`."""
         async for message in self._messages:
             for event in self._dialect.receive_message(message) if message is not None else ():
-                if isinstance(event, StreamStarted):
+                if isinstance(event, protocol.StreamStarted):
                     self._leg = self._calls.attach_stream(event, self._socket, self._dialect)
             if self._leg is not None:
                 return

@@ -5,8 +5,6 @@
 `<NAME>_FILE` names.
 """
 
-from __future__ import annotations
-
 from callagent.config.load import find_config, function_environment, load_config, override
 from callagent.config.secrets import closed_paths
 from callagent.config.sections import (

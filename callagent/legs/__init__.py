@@ -3,8 +3,6 @@
 Legs over SIP are in `callagent.legs.sip`, legs over a carrier's media stream in `callagent.carriers`.
 """
 
-from __future__ import annotations
-
 from callagent.legs.bridge import Bridge, Dial
 from callagent.legs.leg import (
     CallerHungUp,

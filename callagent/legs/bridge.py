@@ -11,20 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from callagent.call_info import EndReason
-from callagent.legs.leg import (
-    CallerHungUp,
-    DigitPressed,
-    FrameRelay,
-    LegEvent,
-    LegFailed,
-    LegGone,
-    Media,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    TransferTarget,
-    failed_by,
-)
+from callagent.legs import leg as leg_contract
 from callagent.log import get_logger
 
 DROP_SECONDS = 2.0
@@ -36,11 +23,11 @@ log = get_logger(__name__)
 class TargetLeg(Protocol):
     """The part of a leg that a bridge needs of its target."""
 
-    on_early_media: Callable[[Media], None] | None
+    on_early_media: Callable[[leg_contract.Media], None] | None
 
-    def listen(self, on_event: Callable[[LegEvent], None]) -> None: ...
+    def listen(self, on_event: Callable[[leg_contract.LegEvent], None]) -> None: ...
 
-    async def answer(self) -> Media: ...
+    async def answer(self) -> leg_contract.Media: ...
 
     async def send_digits(self, digits: str) -> None: ...
 
@@ -48,7 +35,7 @@ class TargetLeg(Protocol):
         """Hang up without waiting for the peer to confirm."""
 
 
-Dial = Callable[[TransferTarget], Awaitable[TargetLeg]]
+Dial = Callable[[leg_contract.TransferTarget], Awaitable[TargetLeg]]
 """Call a target. Raises `ValueError` or `OSError` if there is no way to it, and `LegGone` if no media port is free."""
 
 
@@ -64,8 +51,8 @@ class Bridge:
 
     def __init__(
         self,
-        target: TransferTarget,
-        audio: SwitchedMedia,
+        target: leg_contract.TransferTarget,
+        audio: leg_contract.SwitchedMedia,
         press: Callable[[str], Awaitable[None]],
         on_joined: Callable[[], None],
     ) -> None:
@@ -76,19 +63,19 @@ class Bridge:
         self._press = press
         self._on_joined = on_joined
         # The target's events and the caller's keys come from callbacks; one coroutine takes them in their order.
-        self._inbox: asyncio.Queue[LegEvent | _Pressed] = asyncio.Queue()
-        self._to_caller, self._to_target = FrameRelay(), FrameRelay()
+        self._inbox: asyncio.Queue[leg_contract.LegEvent | _Pressed] = asyncio.Queue()
+        self._to_caller, self._to_target = leg_contract.FrameRelay(), leg_contract.FrameRelay()
         self._started = False
 
-    async def run(self, dial: Dial) -> TransferOutcome:
+    async def run(self, dial: Dial) -> leg_contract.TransferOutcome:
         """Call the target, and return when it was not reached or one of the two has left.
 
         The agent has the caller's audio back then, also if the coroutine is cancelled.
         """
         try:
             leg = await dial(self._target)
-        except (ValueError, OSError, LegGone) as error:
-            return failed_by(error)
+        except (ValueError, OSError, leg_contract.LegGone) as error:
+            return leg_contract.failed_by(error)
         try:
             leg.listen(self._inbox.put_nowait)
             refusal = await self._ring(leg)
@@ -103,7 +90,7 @@ class Bridge:
         """Send a key that the caller pressed to the target."""
         self._inbox.put_nowait(_Pressed(digit))
 
-    async def _ring(self, leg: TargetLeg) -> TransferOutcome | None:
+    async def _ring(self, leg: TargetLeg) -> leg_contract.TransferOutcome | None:
         """Wait for the target's answer; return the outcome if it did not answer, or None."""
         if self._target.early_media:
             leg.on_early_media = self._start
@@ -112,14 +99,14 @@ class Bridge:
             self._start(media)
         return refusal
 
-    def _start(self, media: Media) -> None:
+    def _start(self, media: leg_contract.Media) -> None:
         """Let the caller hear the target: ringing tones and announcements, or the person. Idempotent."""
         if not self._started:
             self._started = True
             media.start(self._to_caller.put, self._to_target.take)
             self._audio.play_from(self._to_caller)
 
-    async def _join(self, leg: TargetLeg) -> TransferOutcome:
+    async def _join(self, leg: TargetLeg) -> leg_contract.TransferOutcome:
         """Let the two speak with each other until one leaves."""
         loop = asyncio.get_running_loop()
         answered = loop.time()
@@ -130,35 +117,43 @@ class Bridge:
             match await self._inbox.get():
                 case _Pressed(digit=digit):
                     await leg.send_digits(digit)
-                case DigitPressed(digit=digit):
+                case leg_contract.DigitPressed(digit=digit):
                     # Keys cross the bridge in both directions: the target may be a menu, or the caller's side one.
                     await self._press(digit)
-                case LegFailed(detail=detail):
-                    return TransferOutcome(TransferStatus.FAILED, f"the target was lost: {detail}")
-                case CallerHungUp():
+                case leg_contract.LegFailed(detail=detail):
+                    return leg_contract.TransferOutcome(
+                        leg_contract.TransferStatus.FAILED, f"the target was lost: {detail}"
+                    )
+                case leg_contract.CallerHungUp():
                     if loop.time() - answered < DROP_SECONDS:
-                        return TransferOutcome(TransferStatus.FAILED, "the target hung up at once")
-                    return TransferOutcome(TransferStatus.SUCCEEDED, "the target hung up")
+                        return leg_contract.TransferOutcome(
+                            leg_contract.TransferStatus.FAILED, "the target hung up at once"
+                        )
+                    return leg_contract.TransferOutcome(leg_contract.TransferStatus.SUCCEEDED, "the target hung up")
 
 
-async def ring(leg: TargetLeg, seconds: float) -> tuple[Media | None, TransferOutcome | None]:
+async def ring(leg: TargetLeg, seconds: float) -> tuple[leg_contract.Media | None, leg_contract.TransferOutcome | None]:
     """Wait for the target's answer; return its media, or the outcome of an attempt that failed."""
     try:
         async with asyncio.timeout(seconds):
             return await leg.answer(), None
     except TimeoutError:
-        return None, TransferOutcome(TransferStatus.NO_ANSWER, f"not answered within {seconds:g} s")
-    except LegGone as gone:
-        return None, TransferOutcome(_STATUSES.get(gone.status, TransferStatus.FAILED), str(gone), gone.limit)
+        return None, leg_contract.TransferOutcome(
+            leg_contract.TransferStatus.NO_ANSWER, f"not answered within {seconds:g} s"
+        )
+    except leg_contract.LegGone as gone:
+        return None, leg_contract.TransferOutcome(
+            _STATUSES.get(gone.status, leg_contract.TransferStatus.FAILED), str(gone), gone.limit
+        )
 
 
 # What a target's final SIP response means (RFC 3261 §21); all others are failures.
 _STATUSES = {
-    408: TransferStatus.NO_ANSWER,
-    480: TransferStatus.NO_ANSWER,
-    487: TransferStatus.NO_ANSWER,
-    486: TransferStatus.REFUSED,
-    600: TransferStatus.REFUSED,
-    603: TransferStatus.REFUSED,
-    607: TransferStatus.REFUSED,
+    408: leg_contract.TransferStatus.NO_ANSWER,
+    480: leg_contract.TransferStatus.NO_ANSWER,
+    487: leg_contract.TransferStatus.NO_ANSWER,
+    486: leg_contract.TransferStatus.REFUSED,
+    600: leg_contract.TransferStatus.REFUSED,
+    603: leg_contract.TransferStatus.REFUSED,
+    607: leg_contract.TransferStatus.REFUSED,
 }

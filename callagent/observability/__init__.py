@@ -3,8 +3,6 @@
 Importing this package is light: each of its modules is imported when one of its names is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

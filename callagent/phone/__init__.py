@@ -1,7 +1,5 @@
 """The built-in test phone: calls a server over SIP or a carrier stream, speaks, listens, records."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

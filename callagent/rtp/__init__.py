@@ -1,7 +1,5 @@
 """Media over RTP: sockets, the sending clock, codecs, encryption, key presses, loss."""
 
-from __future__ import annotations
-
 from callagent.rtp.codec import PCMA, PCMU, Codec, RtpParameters, available_codecs, open_codec
 from callagent.rtp.packet import RtpPacket, is_rtcp
 from callagent.rtp.pump import Pump, PumpHandle

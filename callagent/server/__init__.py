@@ -1,7 +1,5 @@
 """The server: opens listeners, admits calls, routes them to projects, and ends everything in order."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from callagent import speech
 from callagent.agents import AgentProject
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, Sounds
 from callagent.call import Event, ProvidersFailed, SpeechMade
@@ -16,31 +17,6 @@ from callagent.config import SpeechProviderSettings, SpeechSettings
 from callagent.errors import ConfigError, ProviderError, UserError
 from callagent.failover import Lineup
 from callagent.log import get_logger
-from callagent.speech import (
-    ApologisingVoice,
-    FailoverRecognizer,
-    FailoverVoice,
-    Recognizer,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechOptions,
-    SpeechProvider,
-    TimedVoice,
-    Transcript,
-    VoiceNames,
-    VoiceSettings,
-    WatchedRecognizer,
-    is_known,
-    open_recognizer,
-    open_turn_model,
-    open_voice,
-    open_voice_activity,
-    recognizer_languages,
-    section_of,
-    speakable,
-    speaks,
-    voice_languages,
-)
 from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnModel, TurnSettings
 
 log = get_logger(__name__)
@@ -49,14 +25,14 @@ HANDOVER_SECONDS = 0.5
 """Longest time for the next recogniser of a line-up to be opened and to be given the utterance."""
 
 
-def speech_options(settings: SpeechSettings) -> SpeechOptions:
+def speech_options(settings: SpeechSettings) -> speech.SpeechOptions:
     providers = settings.providers
     names = type(providers).model_fields
-    return SpeechOptions(
+    return speech.SpeechOptions(
         whisper_dir=settings.whisper_dir,
         voice_cache=Path(settings.voice_cache) if settings.voice_cache else None,
         providers={name: _provider(getattr(providers, name)) for name in names},
-        voice_names=VoiceNames(
+        voice_names=speech.VoiceNames(
             {(like.provider.lower(), like.name): tuple(like.instead.items()) for like in settings.voices}
         ),
     )
@@ -69,12 +45,12 @@ def check_languages(settings: SpeechSettings) -> None:
     """
     providers = speech_options(settings).providers
     for role, names, languages_of in (
-        ("recognizer", settings.recognizer, recognizer_languages),
-        ("voice", settings.voice, voice_languages),
+        ("recognizer", settings.recognizer, speech.recognizer_languages),
+        ("voice", settings.voice, speech.voice_languages),
     ):
         for place, name in enumerate(names):
-            languages = languages_of(name, providers.get(section_of(name), SpeechProvider()))
-            if speaks(languages, settings.language):
+            languages = languages_of(name, providers.get(speech.section_of(name), speech.SpeechProvider()))
+            if speech.speaks(languages, settings.language):
                 continue
             known = ", ".join(sorted(languages or ()))
             if not place:
@@ -84,7 +60,7 @@ def check_languages(settings: SpeechSettings) -> None:
                 )
             log.warning("language_not_known", role=role, provider=name, language=settings.language, known=known)
     for like in settings.voices:
-        if unknown := [name for name in like.instead if not is_known(name)]:
+        if unknown := [name for name in like.instead if not speech.is_known(name)]:
             raise ConfigError(f"speech.voices: '{unknown[0]}' is not a provider of voices; choose one of the README's")
 
 
@@ -98,12 +74,12 @@ def open_sounds(settings: SpeechSettings) -> Sounds:
 
 def longest_final(settings: SpeechSettings) -> float:
     """Return the seconds after which no recogniser of the line-up will give a final transcript any more."""
-    return (FailoverRecognizer.final_seconds + HANDOVER_SECONDS) * len(settings.recognizer) - HANDOVER_SECONDS
+    return (speech.FailoverRecognizer.final_seconds + HANDOVER_SECONDS) * len(settings.recognizer) - HANDOVER_SECONDS
 
 
-def _provider(settings: SpeechProviderSettings) -> SpeechProvider:
+def _provider(settings: SpeechProviderSettings) -> speech.SpeechProvider:
     key = settings.api_key.get_secret_value()
-    return SpeechProvider(key, settings.base_url, settings.model, settings.voice)
+    return speech.SpeechProvider(key, settings.base_url, settings.model, settings.voice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +87,9 @@ class CallSpeech:
     """What all calls of a server hear and speak with."""
 
     settings: SpeechSettings
-    recognizer: Recognizer | None
+    recognizer: speech.Recognizer | None
     """None: calls are not listened to."""
-    voice: FailoverVoice
+    voice: speech.FailoverVoice
     sounds: Sounds
     turn_model: TurnModel | None
 
@@ -124,21 +100,21 @@ class CallSpeech:
             log.info("loading_speech_models")
         check_languages(settings)
         options = speech_options(settings)
-        recognizer = await open_recognizer(settings.recognizer, options)
+        recognizer = await speech.open_recognizer(settings.recognizer, options)
         stack.push_async_callback(recognizer.close)
-        voice = await open_voice(settings.voice, options)
+        voice = await speech.open_voice(settings.voice, options)
         stack.push_async_callback(voice.close)
         sounds = await asyncio.to_thread(open_sounds, settings)
-        turn_model = await open_turn_model(settings.turn_model)
+        turn_model = await speech.open_turn_model(settings.turn_model)
         if turn_model is not None:
             stack.push_async_callback(turn_model.close)
         # The first detector loads its library and its first windows load the model; no call is to wait for that.
-        open_voice_activity().feed(bytes(4 * FRAME_BYTES))
+        speech.open_voice_activity().feed(bytes(4 * FRAME_BYTES))
         return cls(settings, None if settings.recognizer == ("none",) else recognizer, voice, sounds, turn_model)
 
     @property
     def lineups(self) -> list[Lineup[Any]]:
-        heard = [self.recognizer.lineup] if isinstance(self.recognizer, FailoverRecognizer) else []
+        heard = [self.recognizer.lineup] if isinstance(self.recognizer, speech.FailoverRecognizer) else []
         return [self.voice.lineup, *heard]
 
     async def prepare(self, projects: Iterable[AgentProject]) -> None:
@@ -146,7 +122,7 @@ class CallSpeech:
         for project in projects:
             try:
                 voice = PronouncingVoice(self.voice, project)
-                await voice.prepare(project.phrases(), VoiceSettings(language=self.settings.language))
+                await voice.prepare(project.phrases(), speech.VoiceSettings(language=self.settings.language))
             except ProviderError as error:
                 # The voice may be back when a call needs it, and recorded prompts need no voice at all.
                 log.warning("phrases_not_prepared", project=project.name, error=str(error))
@@ -160,18 +136,20 @@ class CallSpeech:
         """Make the turn manager of one call. `watcher` is given each of its events before the call is."""
         # Recogniser and voice report to this call when their whole line-up has failed; each is shared by all calls.
         recognizer = self.recognizer
-        if isinstance(recognizer, FailoverRecognizer):
-            recognizer = WatchedRecognizer(recognizer, lambda: emit(ProvidersFailed("recognizer")))
+        if isinstance(recognizer, speech.FailoverRecognizer):
+            recognizer = speech.WatchedRecognizer(recognizer, lambda: emit(ProvidersFailed("recognizer")))
         settings = self.settings
-        caller = CallerInput(recognizer, open_voice_activity(), language=settings.language, turn_model=self.turn_model)
+        caller = CallerInput(
+            recognizer, speech.open_voice_activity(), language=settings.language, turn_model=self.turn_model
+        )
         times = TurnSettings(
             endpointing=settings.endpointing, no_input=settings.no_input, final_wait=longest_final(settings)
         )
         # Without a voice, as with recorded prompts or in tests, a text that cannot be spoken is no provider's failure.
         mute = settings.voice == ("none",)
         spoken = PronouncingVoice(self.voice, project)
-        voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
-        timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
+        voice = speech.ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
+        timed = speech.TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
         told = emit if watcher is None else _in_order(watcher, emit)
         return TurnManager(caller, timed, told, times, self.sounds)
 
@@ -188,18 +166,18 @@ class CallSpeech:
 class PronouncingVoice:
     """A voice that reads a project's words as the project says they are pronounced, and numbers as words."""
 
-    def __init__(self, voice: FailoverVoice, project: AgentProject) -> None:
+    def __init__(self, voice: speech.FailoverVoice, project: AgentProject) -> None:
         self._voice = voice
         self._project = project
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    def speak(self, text: str, settings: speech.VoiceSettings) -> AsyncGenerator[speech.SpeechChunk, None]:
         return self._voice.speak(self._aloud(text, settings), settings)
 
-    async def prepare(self, texts: Sequence[str], settings: VoiceSettings) -> None:
+    async def prepare(self, texts: Sequence[str], settings: speech.VoiceSettings) -> None:
         await self._voice.prepare([self._aloud(text, settings) for text in texts], settings)
 
-    def _aloud(self, text: str, settings: VoiceSettings) -> str:
-        return speakable(self._project.pronounce(text, settings.language), settings.language)
+    def _aloud(self, text: str, settings: speech.VoiceSettings) -> str:
+        return speech.speakable(self._project.pronounce(text, settings.language), settings.language)
 
     async def close(self) -> None:
         """The voice is shared; whoever opened it closes it."""
@@ -226,7 +204,7 @@ SPEAKING_SECONDS: Final = 30.0
 class Speaking(Protocol):
     """What `WholeUtterances` needs of a voice."""
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]: ...
+    def speak(self, text: str, settings: speech.VoiceSettings) -> AsyncGenerator[speech.SpeechChunk, None]: ...
 
 
 class WholeUtterances:
@@ -234,7 +212,7 @@ class WholeUtterances:
 
     def __init__(
         self,
-        recognizer: Recognizer | None,
+        recognizer: speech.Recognizer | None,
         voice_of: Callable[[AgentProject], Speaking],
         language: str,
         final_seconds: float,
@@ -250,13 +228,13 @@ class WholeUtterances:
             raise ProviderError("no recogniser is set up")
         final: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def take(transcript: Transcript) -> None:
+        def take(transcript: speech.Transcript) -> None:
             if transcript.final and not final.done():
                 final.set_result(transcript.text)
 
         stream = await self._recognizer.open(take)
         try:
-            stream.begin(RecognizerSettings(self._language))
+            stream.begin(speech.RecognizerSettings(self._language))
             # In steps, with pauses between them: a queue that is full would drop audio.
             for start in range(0, len(pcm), _FEED_BYTES):
                 for frame in range(start, min(start + _FEED_BYTES, len(pcm)), FRAME_BYTES):
@@ -272,7 +250,7 @@ class WholeUtterances:
 
     async def speak(self, project: AgentProject, text: str) -> bytes:
         """Return a text as spoken by the voice of a project. Raises `ProviderError`."""
-        source = self._voice_of(project).speak(text, VoiceSettings(language=self._language))
+        source = self._voice_of(project).speak(text, speech.VoiceSettings(language=self._language))
         audio = bytearray()
         try:
             # Closing the generator stops the provider's work.

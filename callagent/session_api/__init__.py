@@ -1,7 +1,5 @@
 """The Session API of CX apps: sessions over HTTP and WebSocket, as text or as calls with audio."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

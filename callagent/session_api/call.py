@@ -15,34 +15,12 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 from uuid import uuid4
 
-from callagent.agents.cx import (
-    TOOL_ANSWERS,
-    CxProject,
-    CxSession,
-    InputRefused,
-    SpokenProject,
-    SpokenSession,
-    event_words,
-)
+from callagent import legs
+from callagent.agents import cx
 from callagent.audio import DIGITS, FRAME_BYTES, FRAME_SECONDS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 from callagent.carriers import FrameClock
 from callagent.json_values import JsonObject
-from callagent.legs import (
-    CallerHungUp,
-    DigitPressed,
-    FrameSink,
-    FrameSource,
-    LegEvents,
-    LegFailed,
-    LegGone,
-    Media,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    TransferTarget,
-    WordsWritten,
-)
 from callagent.log import get_logger
 from callagent.session_api.messages import AudioDecoder, AudioEncoder, AudioForm, decode_base64, error_message
 from callagent.turns import BargedIn, CallerTurnEnded, FloorYielded, PartialHeard, TurnEvent, TurnReopened
@@ -69,25 +47,27 @@ class SessionLeg:
         self._link = link
         self._clock = clock
         self._media = SessionMedia(clock.now, link.send_audio)
-        self._events = LegEvents()
+        self._events = legs.LegEvents()
         self.listen = self._events.listen
         clock.add(self)
 
     def ring(self) -> None:
         """Do nothing: a client that has connected hears no ringing."""
 
-    async def answer(self) -> Media:
+    async def answer(self) -> legs.Media:
         if self.closed:
-            raise LegGone("the client has gone")
+            raise legs.LegGone("the client has gone")
         return self._media
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
         if not self.closed:
             self._close(reason)
 
-    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
+    async def transfer(
+        self, target: legs.TransferTarget, audio: legs.SwitchedMedia | None = None
+    ) -> legs.TransferOutcome:
         """Refuse: the end of its session says where the client may go, but nobody can send it there."""
-        return TransferOutcome(TransferStatus.FAILED, "a session ends, and its client goes on elsewhere")
+        return legs.TransferOutcome(legs.TransferStatus.FAILED, "a session ends, and its client goes on elsewhere")
 
     async def send_digits(self, digits: str) -> None:
         raise ValueError("a session's client takes no keys")
@@ -106,23 +86,23 @@ class SessionLeg:
         """Handle keys of the client, one after the other; characters that are no key are left out."""
         for digit in digits:
             if digit in DIGITS:
-                self._events.emit(DigitPressed(digit))
+                self._events.emit(legs.DigitPressed(digit))
 
     def write_text(self, text: str) -> None:
         """Handle a text of the client, which is a whole turn."""
-        self._events.emit(WordsWritten(text))
+        self._events.emit(legs.WordsWritten(text))
 
     def cut(self) -> None:
         """Note that the socket has ended."""
         if not self.closed:
             self._close(EndReason.CALLER_HANGUP)
-            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(legs.CallerHungUp(EndReason.CALLER_HANGUP))
 
     def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
         """Close a leg that cannot go on."""
         if not self.closed:
             self._close(reason)
-            self._events.emit(LegFailed(reason, detail))
+            self._events.emit(legs.LegFailed(reason, detail))
 
     def tick(self, now: float, lateness: float) -> None:
         self._media.tick(now, lateness)
@@ -159,14 +139,14 @@ class SessionMedia:
     def __init__(self, now: Callable[[], float], send: Callable[[bytes], None]) -> None:
         self._now = now
         self._send = send
-        self._sink: FrameSink | None = None
-        self._source: FrameSource | None = None
+        self._sink: legs.FrameSink | None = None
+        self._source: legs.FrameSource | None = None
         self._received = bytearray()
         self._statistics = MediaStatistics(codec="L16/8000")
         self._heard_from = now()
         self._playing_until = 0.0
 
-    def start(self, sink: FrameSink, source: FrameSource) -> None:
+    def start(self, sink: legs.FrameSink, source: legs.FrameSource) -> None:
         assert self._sink is None, "media is started once"
         self._sink = sink
         self._source = source
@@ -257,15 +237,15 @@ class SessionCall:
     other.
     """
 
-    def __init__(self, socket: Sender, session: CxSession, project: CxProject, config: JsonObject) -> None:
+    def __init__(self, socket: Sender, session: cx.CxSession, project: cx.CxProject, config: JsonObject) -> None:
         """Raises `InputRefused` for a form of audio that is not supported."""
         self._socket = socket
         self._session = session
         input_form, output_form = (AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig"))
         self._decoder = AudioDecoder(input_form) if input_form else None
         self._encoder = AudioEncoder(output_form) if output_form else None
-        self._spoken = SpokenSession(session, lambda output: self._send({"sessionOutput": output}))
-        self.project = SpokenProject(project, self._spoken)
+        self._spoken = cx.SpokenSession(session, lambda output: self._send({"sessionOutput": output}))
+        self.project = cx.SpokenProject(project, self._spoken)
         self._leg: SessionLeg | None = None
         self._early: list[Callable[[], None]] | None = []
         """What to do with inputs that came before the call was answered; None once it is answered."""
@@ -297,22 +277,22 @@ class SessionCall:
         match given:
             case {"audio": audio}:
                 if self._decoder is None:
-                    raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
+                    raise cx.InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
                 self.leg.receive_audio(self._decoder.feed(decode_base64(audio)))
             case {"text": str(text)}:
                 self._take_text(text, will_continue=bool(given.get("willContinue")))
             case {"dtmf": str(digits)}:
                 self._when_answered(lambda: self.leg.press_keys(digits))
             case {"event": {"event": str(event)}}:
-                self._write(event_words(event))
+                self._write(cx.event_words(event))
             case {"variables": dict(variables)}:
                 self._session.agent.set_variables(variables)
             case {"toolResponses": {"toolResponses": [*answers]}}:
                 self._spoken.answer_tools(answers)
-                self._write(TOOL_ANSWERS)
+                self._write(cx.TOOL_ANSWERS)
             case _:
                 known = "audio, text, dtmf, event, variables, toolResponses"
-                raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
+                raise cx.InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
     def watch(self, event: TurnEvent) -> None:
         """Send the client what an event of the turn manager means for it."""
@@ -368,7 +348,7 @@ class SessionCall:
     def _take_text(self, text: str, *, will_continue: bool) -> None:
         self._pending += text
         if len(self._pending) > MAX_TEXT:
-            raise InputRefused(f"the text has more than {MAX_TEXT} characters")
+            raise cx.InputRefused(f"the text has more than {MAX_TEXT} characters")
         if not will_continue and self._pending.strip():
             text, self._pending = self._pending.strip(), ""
             self._write(text)
@@ -380,7 +360,7 @@ class SessionCall:
 
         # Counted until their turns come back: each may cost a request to the model.
         if len(self._written) >= MAX_WAITING_INPUTS:
-            raise InputRefused(f"{MAX_WAITING_INPUTS} inputs wait to be answered")
+            raise cx.InputRefused(f"{MAX_WAITING_INPUTS} inputs wait to be answered")
         self._when_answered(write_turn)
 
     def _when_answered(self, do: Callable[[], None]) -> None:
@@ -389,7 +369,7 @@ class SessionCall:
         elif len(self._early) < MAX_WAITING_INPUTS:
             self._early.append(do)
         else:
-            raise InputRefused(f"{MAX_WAITING_INPUTS} inputs wait for the session to begin")
+            raise cx.InputRefused(f"{MAX_WAITING_INPUTS} inputs wait for the session to begin")
 
     def _pass_early_inputs(self) -> None:
         """Pass on the inputs from before the first turn: the call is answered once the agent yields the floor."""

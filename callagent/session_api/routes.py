@@ -19,18 +19,8 @@ from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRa
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, MutableJsonObject, list_at, objects_at, parse_json
 from callagent.log import get_logger
+from callagent.session_api import messages
 from callagent.session_api.call import AudioTooEarly, SessionCall, SessionLeg, has_audio
-from callagent.session_api.messages import (
-    RequestSpeech,
-    camel_object,
-    dumps,
-    error_message,
-    message_object,
-    read_request,
-    refusal,
-    refused,
-    status_of,
-)
 from callagent.session_api.sessions import LiveSession, SessionTable
 from callagent.web import HoldSession, Right, ServerHooks, identity_of, require
 
@@ -74,8 +64,8 @@ class SessionRoutes:
         try:
             await self._run_turn(live, inputs, config, collect)
         except (InputRefused, ProviderError, TimeoutError) as error:
-            return refusal(status_of(error), str(error) or _TOO_LONG)
-        return web.json_response({"outputs": whole_turns(outputs)}, dumps=dumps)
+            return messages.refusal(messages.status_of(error), str(error) or _TOO_LONG)
+        return web.json_response({"outputs": whole_turns(outputs)}, dumps=messages.dumps)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Answer with a JSON array whose members are sent as they come, as the API streams over REST."""
@@ -86,14 +76,14 @@ class SessionRoutes:
 
         async def send(member: JsonObject) -> None:
             nonlocal before
-            await response.write(before + dumps(member).encode())
+            await response.write(before + messages.dumps(member).encode())
             before = b","
 
         try:
             await self._run_turn(live, inputs, config, lambda output: send({"outputs": [output]}))
         except (InputRefused, ProviderError, TimeoutError) as error:
             # The status line is sent already: an error is a member of the array.
-            await send(error_message(status_of(error), str(error) or _TOO_LONG))
+            await send(messages.error_message(messages.status_of(error), str(error) or _TOO_LONG))
         await response.write((b"[" if before == b"[" else b"") + b"]")
         return response
 
@@ -104,7 +94,7 @@ class SessionRoutes:
         await ws.prepare(request)
         try:
             async with asyncio.timeout(CONFIG_SECONDS):
-                config = message_object(await ws.receive()).get("config")
+                config = messages.message_object(await ws.receive()).get("config")
             if not isinstance(config, Mapping):
                 raise InputRefused("'config' with a 'session' is expected first")
             live = await self._table.open_session(config)
@@ -114,7 +104,9 @@ class SessionRoutes:
                 live.expect_no_call()
                 await _TextSocket(ws, live).run()
         except (TimeoutError, InputRefused) as error:
-            await ws.send_str(dumps(error_message(status_of(error), str(error) or "no configuration came")))
+            await ws.send_str(
+                messages.dumps(messages.error_message(messages.status_of(error), str(error) or "no configuration came"))
+            )
         await ws.close()
         return ws
 
@@ -176,21 +168,21 @@ class SessionRoutes:
             return list(inputs), None
         if self._hooks is None or self._hooks.utterances is None:
             raise InputRefused("sessions are text here")
-        speech = RequestSpeech(self._hooks.utterances, live.project, config)
+        speech = messages.RequestSpeech(self._hooks.utterances, live.project, config)
         return await speech.transcribe(inputs), speech.speaker()
 
     async def _read_turn(self, request: web.Request) -> tuple[LiveSession, list[JsonObject], JsonObject]:
         """Return the session that a request is of, its inputs and its configuration. Raises 400, 403 and 404."""
         require(request, Right.CALL)
         try:
-            config, inputs = _read_body(await read_request(request))
+            config, inputs = _read_body(await messages.read_request(request))
             found = request.match_info
             config["session"] = f"apps/{found['app']}/sessions/{found['id']}"
             live = await self._table.open_session(config)
             live.expect_no_call()
             return live, inputs, config
         except InputRefused as error:
-            raise refused(status_of(error), str(error)) from None
+            raise messages.refused(messages.status_of(error), str(error)) from None
 
     async def _stop(self, _: web.Application) -> None:
         for leg in tuple(self._legs):
@@ -234,7 +226,7 @@ class _TextSocket:
             async with self._live.turn() as session:
                 await session.run_inputs([given], self._send_output)
         except (InputRefused, TimeoutError) as error:
-            await self._send(error_message(status_of(error), str(error) or _TOO_LONG))
+            await self._send(messages.error_message(messages.status_of(error), str(error) or _TOO_LONG))
         except ConnectionError:
             log.info("session_client_gone")
 
@@ -259,7 +251,7 @@ class _TextSocket:
 
     async def _send(self, message: JsonObject) -> None:
         if not self._ws.closed:
-            await self._ws.send_str(dumps(message))
+            await self._ws.send_str(messages.dumps(message))
 
 
 async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
@@ -290,7 +282,7 @@ async def _read_inputs(ws: web.WebSocketResponse, call: SessionCall) -> None:
 
 def _read_input(message: WSMessage) -> JsonObject:
     """Return the `realtimeInput` of a socket's message. Raises `InputRefused`."""
-    given = message_object(message).get("realtimeInput")
+    given = messages.message_object(message).get("realtimeInput")
     if not isinstance(given, Mapping):
         raise InputRefused("'realtimeInput' is expected")
     return given
@@ -308,4 +300,4 @@ def _read_body(body: bytes) -> tuple[MutableJsonObject, list[JsonObject]]:
     inputs = objects_at(data, "inputs")
     if data.get("inputs") and (not inputs or len(inputs) != len(list_at(data, "inputs"))):
         raise InputRefused("'inputs' should be a list of objects")
-    return camel_object(config), [camel_object(each) for each in inputs]
+    return messages.camel_object(config), [messages.camel_object(each) for each in inputs]

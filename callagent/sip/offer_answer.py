@@ -12,14 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from callagent.sip.session_description import (
-    OFFERED_SUITES,
-    Crypto,
-    Direction,
-    MediaDescription,
-    SessionDescription,
-    usable_crypto,
-)
+from callagent.sip import session_description as sdp
 
 PLAIN = ("RTP/AVP", "RTP/AVPF")
 SECURE = ("RTP/SAVP", "RTP/SAVPF")
@@ -103,7 +96,7 @@ class Agreement:
     """`PCMU`, `PCMA`, `G722` or `OPUS`."""
     telephone_event: int | None
     """Payload type of the telephone events that we send; None if the peer does not support them."""
-    direction: Direction
+    direction: sdp.Direction
     """From our side: SENDRECV in a conversation, SENDONLY to a peer that only listens (`a=recvonly`), or on hold."""
     payload_type: int = 0
     """The payload type of the audio that we send."""
@@ -116,8 +109,8 @@ class Agreement:
     """Milliseconds of audio in a packet that we send."""
     control: tuple[str, int] | None = None
     """Where RTCP goes; equal to `remote` with `rtcp-mux` (RFC 5761). None: the port above `remote`."""
-    send_key: Crypto | None = None
-    receive_key: Crypto | None = None
+    send_key: sdp.Crypto | None = None
+    receive_key: sdp.Crypto | None = None
 
     @property
     def held(self) -> bool:
@@ -150,13 +143,13 @@ class Negotiation:
         self._peer = peer
         self.refuse_target: Callable[[str, int], bool] = lambda host, port: False
         """Whether an IP address and port must not get media, because they are our own."""
-        self._last: SessionDescription | None = None
+        self._last: sdp.SessionDescription | None = None
         self._index = 0
         """Which of the media lines is our audio."""
-        self._own_key: Crypto | None = None
-        self._peer_key: Crypto | None = None
+        self._own_key: sdp.Crypto | None = None
+        self._peer_key: sdp.Crypto | None = None
 
-    def offer(self, direction: Direction = Direction.SENDRECV) -> bytes:
+    def offer(self, direction: sdp.Direction = sdp.Direction.SENDRECV) -> bytes:
         """Return an offer, the first or a later one. Raises `NotAcceptable` if required keys would not stay secret."""
         if not self._policy.takes_plain and not self._policy.takes_keys:
             raise NotAcceptable("Encryption is required, and this signalling would give the keys away")
@@ -167,7 +160,7 @@ class Negotiation:
 
     def answer(self, body: bytes) -> tuple[bytes, Agreement]:
         """Return our answer to an offer. Raises `ValueError`; `NotAcceptable` if the offer has nothing we can use."""
-        offer = SessionDescription.parse(body)
+        offer = sdp.SessionDescription.parse(body)
         index, agreement = self._choose(offer)
         chosen = offer.media[index]
         numbers = [str(agreement.payload_type)]
@@ -188,7 +181,7 @@ class Negotiation:
 
     def accept(self, body: bytes) -> Agreement:
         """Return what the answer to our offer agrees on. Raises `ValueError`."""
-        answer = SessionDescription.parse(body)
+        answer = sdp.SessionDescription.parse(body)
         if self._last is None or len(answer.media) != len(self._last.media):
             raise NotAcceptable("Answer does not match the offer")
         media, ours = answer.media[self._index], self._last.media[self._index]
@@ -206,7 +199,7 @@ class Negotiation:
 
     # Choosing
 
-    def _choose(self, offer: SessionDescription) -> tuple[int, Agreement]:
+    def _choose(self, offer: sdp.SessionDescription) -> tuple[int, Agreement]:
         """Return index and agreement of the best audio line. Raises `NotAcceptable` if none can be used.
 
         Lines in use come before those switched off, encrypted ones before plain, the one that was ours before others,
@@ -229,7 +222,7 @@ class Negotiation:
         (*_, index), agreement = min(found, key=lambda each: each[0])
         return index, agreement
 
-    def _agree(self, media: MediaDescription, keys: tuple[Crypto | None, Crypto | None]) -> Agreement:
+    def _agree(self, media: sdp.MediaDescription, keys: tuple[sdp.Crypto | None, sdp.Crypto | None]) -> Agreement:
         encodings = {number: each for number, each in media.encodings().items() if _is_payload_type(number)}
         audio = ((number, _ENCODINGS.get(each)) for number, each in encodings.items())
         # The peer's order decides, which is that of its preference (RFC 3264 §6.1).
@@ -241,8 +234,8 @@ class Negotiation:
         direction = media.direction.reversed
         remote = self._target(media.address, media.port) if media.port else None
         # RFC 2543 peers hold with the address 0.0.0.0 (RFC 3264 §8.4).
-        if remote is None and media.port and direction is Direction.SENDRECV:
-            direction = Direction.RECVONLY
+        if remote is None and media.port and direction is sdp.Direction.SENDRECV:
+            direction = sdp.Direction.RECVONLY
         return Agreement(
             remote,
             codec,
@@ -261,7 +254,7 @@ class Negotiation:
         own, refuse = (self._host, self._port), self.refuse_target
         return media_target(host, port, own, self._peer, loopback=self._loopback, refuse=refuse)
 
-    def _control(self, media: MediaDescription, remote: tuple[str, int] | None) -> tuple[str, int] | None:
+    def _control(self, media: sdp.MediaDescription, remote: tuple[str, int] | None) -> tuple[str, int] | None:
         if remote is None or media.values("rtcp-mux"):
             return remote
         match = next((_RTCP.fullmatch(value) for value in media.values("rtcp")), None)
@@ -275,9 +268,9 @@ class Negotiation:
 
     # Keys
 
-    def _offered_key(self, media: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
+    def _offered_key(self, media: sdp.MediaDescription) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
         """Return our key and the peer's for an offer. Raises `NotAcceptable` if the policy requires keys."""
-        lines = usable_crypto(media.values("crypto")) if self._policy.takes_keys else []
+        lines = sdp.usable_crypto(media.values("crypto")) if self._policy.takes_keys else []
         if not lines:
             if media.protocol in SECURE or not self._policy.takes_plain:
                 raise NotAcceptable("Media is not encrypted as it must be")
@@ -285,20 +278,22 @@ class Negotiation:
         peer, own, before = lines[0], self._own_key, self._peer_key
         # If an offer repeats the peer's key, we repeat ours, and the RTP stream goes on undisturbed.
         if own is not None and before is not None and (peer.suite, peer.key) == (before.suite, before.key):
-            return Crypto(peer.tag, own.suite, own.key), peer
-        return Crypto.make(peer.tag, peer.suite), peer
+            return sdp.Crypto(peer.tag, own.suite, own.key), peer
+        return sdp.Crypto.make(peer.tag, peer.suite), peer
 
-    def _offered_keys(self) -> list[Crypto]:
+    def _offered_keys(self) -> list[sdp.Crypto]:
         if not self._policy.takes_keys or (self._last is not None and self._own_key is None):
             return []
         if self._own_key is not None:
-            return [Crypto(1, self._own_key.suite, self._own_key.key)]
-        return [Crypto.make(tag, suite) for tag, suite in enumerate(OFFERED_SUITES, 1)]
+            return [sdp.Crypto(1, self._own_key.suite, self._own_key.key)]
+        return [sdp.Crypto.make(tag, suite) for tag, suite in enumerate(sdp.OFFERED_SUITES, 1)]
 
-    def _answered_keys(self, media: MediaDescription, ours: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
+    def _answered_keys(
+        self, media: sdp.MediaDescription, ours: sdp.MediaDescription
+    ) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
         """Return our key and the peer's for an answer, whose tag names the chosen line of ours (RFC 4568 §5.1.3)."""
-        offered = {line.tag: line for line in usable_crypto(ours.values("crypto"))}
-        for line in usable_crypto(media.values("crypto")):
+        offered = {line.tag: line for line in sdp.usable_crypto(ours.values("crypto"))}
+        for line in sdp.usable_crypto(media.values("crypto")):
             own = offered.get(line.tag)
             if own is not None and own.suite == line.suite:
                 return own, line
@@ -322,19 +317,19 @@ class Negotiation:
         return formats | {_EVENTS[rate]: f"telephone-event/{rate}" for rate in rates} | noise
 
     def _describe(
-        self, protocol: str, formats: dict[str, str], direction: Direction, *, mux: bool, keys: list[Crypto]
-    ) -> MediaDescription:
+        self, protocol: str, formats: dict[str, str], direction: sdp.Direction, *, mux: bool, keys: list[sdp.Crypto]
+    ) -> sdp.MediaDescription:
         attributes = list(_format_attributes(formats))
         attributes += [("crypto", str(key)) for key in keys]
         attributes += [("rtcp-mux", "")] if mux else []
         attributes += [("ptime", str(FRAME_TIME)), (direction.value, "")]
-        return MediaDescription("audio", self._port, protocol, tuple(formats), "", tuple(attributes), direction)
+        return sdp.MediaDescription("audio", self._port, protocol, tuple(formats), "", tuple(attributes), direction)
 
-    def _write(self, media: tuple[MediaDescription, ...]) -> bytes:
+    def _write(self, media: tuple[sdp.MediaDescription, ...]) -> bytes:
         last = self._last
         version = self._session_id if last is None else last.version
         # The same description keeps its version, by which the peer knows that nothing changed (RFC 3264 §8).
-        written = SessionDescription(self._host, media, self._session_id, version)
+        written = sdp.SessionDescription(self._host, media, self._session_id, version)
         if last is not None and bytes(last) != bytes(written):
             written = written.with_version(version + 1)
         self._last = written
@@ -345,7 +340,7 @@ def _is_payload_type(number: str) -> bool:
     return number.isascii() and number.isdigit() and int(number) < 128
 
 
-def _packet_time(media: MediaDescription) -> int:
+def _packet_time(media: sdp.MediaDescription) -> int:
     """Return the packet time that the peer asks for, in whole frames and up to its `maxptime` (RFC 8866 §6.4)."""
     wished, most = (
         [int(float(each)) for each in media.values(name) if _TIME.fullmatch(each)] for name in ("ptime", "maxptime")
@@ -370,7 +365,7 @@ def _answered(encoding: str, agreement: Agreement) -> str:
     return encoding if encoding == _COMFORT_NOISE else _MAPS[agreement.codec]
 
 
-def _maps(media: MediaDescription) -> dict[str, str]:
+def _maps(media: sdp.MediaDescription) -> dict[str, str]:
     return {each.partition(" ")[0]: each.partition(" ")[2] for each in media.values("rtpmap")}
 
 

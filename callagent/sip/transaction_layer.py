@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
+from callagent.sip import transaction_machines as machines
 from callagent.sip.message import CSeq, Headers, Hop, Request, Response, Via, response_hop
-from callagent.sip.transaction_machines import (
-    CLIENT,
-    INVITE_CLIENT,
-    INVITE_SERVER,
-    SERVER,
-    Effect,
-    Input,
-    State,
-    Timer,
-    Timers,
-    TimerSettings,
-    Transaction,
-    input_of,
-)
 
 MAX_TRANSACTIONS = 20_000
 """Over UDP each transaction is kept for 32 s, so this is the load of some 600 requests a second."""
@@ -36,7 +23,7 @@ OnResponse = Callable[[Response | None, float], None]
 """Called with each response for the user of the transaction, and with None if none arrives in time."""
 
 
-class ClientTransaction(Transaction):
+class ClientTransaction(machines.Transaction):
     """A request of ours."""
 
     __slots__ = ("_fallback", "_fallback_timer", "_layer", "hop", "key", "on_response")
@@ -50,13 +37,13 @@ class ClientTransaction(Transaction):
         fallback: tuple[Hop, Via] | None = None,
     ) -> None:
         """`fallback` is the hop, with its Via, that is taken if no connection to `hop` can be made."""
-        table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
+        table = machines.INVITE_CLIENT if request.method == "INVITE" else machines.CLIENT
         super().__init__(table, request, layer.settings, layer.timers)
         self._layer = layer
         self.key: Key = (request.via.branch or "", request.method)
         self.hop = hop
         self._fallback = fallback
-        self._fallback_timer: Timer | None = None
+        self._fallback_timer: machines.Timer | None = None
         self.on_response = on_response
         self.reliable = hop.reliable
 
@@ -80,7 +67,7 @@ class ClientTransaction(Transaction):
 
         The branch stays the same, so that a peer that did read the request recognises the retransmission.
         """
-        if self._fallback is None or self.state not in (State.CALLING, State.TRYING):
+        if self._fallback is None or self.state not in (machines.State.CALLING, machines.State.TRYING):
             return False
         self._layer.remember_tcp(self.hop, now, has_it=False)
         self.hop, via = self._fallback
@@ -91,14 +78,14 @@ class ClientTransaction(Transaction):
         self.start(now)
         return True
 
-    def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
-        if effect is Effect.SEND:
+    def carry_out(self, effect: machines.Effect, message: Request | Response | None, now: float) -> None:
+        if effect is machines.Effect.SEND:
             self._layer.send(bytes(self.request), self.hop)
-        elif effect is Effect.ACK and isinstance(message, Response):
+        elif effect is machines.Effect.ACK and isinstance(message, Response):
             self._layer.send(bytes(acknowledge(self.request, message)), self.hop)
-        elif effect is Effect.PASS and isinstance(message, Response):
+        elif effect is machines.Effect.PASS and isinstance(message, Response):
             self.on_response(message, now)
-        elif effect is Effect.TIMEOUT:
+        elif effect is machines.Effect.TIMEOUT:
             self.on_response(None, now)
 
     def release(self) -> None:
@@ -106,13 +93,13 @@ class ClientTransaction(Transaction):
         self._layer.forget_client(self)
 
 
-class ServerTransaction(Transaction):
+class ServerTransaction(machines.Transaction):
     """A request of a peer."""
 
     __slots__ = ("_layer", "hop", "key", "merge", "on_cancel", "source")
 
     def __init__(self, layer: TransactionLayer, request: Request, source: Hop, key: Key) -> None:
-        table = INVITE_SERVER if request.method == "INVITE" else SERVER
+        table = machines.INVITE_SERVER if request.method == "INVITE" else machines.SERVER
         super().__init__(table, request, layer.settings, layer.timers)
         self._layer = layer
         self.key = key
@@ -124,9 +111,9 @@ class ServerTransaction(Transaction):
         """Called with a CANCEL of this INVITE; None once a CANCEL has no effect any more."""
         self.reliable = source.reliable
 
-    def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+    def carry_out(self, effect: machines.Effect, message: Request | Response | None, now: float) -> None:
         # The octets of the last response, not a response: a retransmission must be the same (§17.2.1).
-        if effect is Effect.SEND and self.sent:
+        if effect is machines.Effect.SEND and self.sent:
             self._layer.send(self.sent, self.hop)
         if self.answered and self.repeatable:
             self._layer.keep_repeatable(self)
@@ -138,7 +125,9 @@ class ServerTransaction(Transaction):
 class TransactionLayer:
     """All transactions of one user agent."""
 
-    def __init__(self, settings: TimerSettings, timers: Timers, send: Callable[[bytes, Hop], None]) -> None:
+    def __init__(
+        self, settings: machines.TimerSettings, timers: machines.Timers, send: Callable[[bytes, Hop], None]
+    ) -> None:
         self.settings = settings
         self.timers = timers
         self.send = send
@@ -184,7 +173,7 @@ class TransactionLayer:
             own = transaction.hop
             same = own.transport == hop.transport and own.host == hop.host and hop.port in (own.port, own.connection)
             if same and not transaction.fall_back(now):
-                transaction.apply(Input.TRANSPORT_ERROR, None, now)
+                transaction.apply(machines.Input.TRANSPORT_ERROR, None, now)
 
     def has_tcp(self, hop: Hop, now: float) -> bool | None:
         """Whether the peer accepts TCP connections at its UDP port; None: not known."""
@@ -207,7 +196,7 @@ class TransactionLayer:
         if transaction.hop.tentative:
             self.remember_tcp(transaction.hop, now, has_it=True)
             transaction.drop_fallback()
-        transaction.apply(input_of(response), response, now)
+        transaction.apply(machines.input_of(response), response, now)
         return True
 
     # Receiving requests
@@ -217,7 +206,7 @@ class TransactionLayer:
         key = server_key(request)
         known = self._servers.get(key)
         if known is not None:
-            known.apply(Input.REQUEST, request, now)
+            known.apply(machines.Input.REQUEST, request, now)
             return None
         transaction = ServerTransaction(self, request, source, key)
         self._servers[key] = transaction
@@ -237,9 +226,9 @@ class TransactionLayer:
     def receive_ack(self, ack: Request, now: float) -> bool:
         """Pass the ACK of a refusal to its INVITE transaction; False for the ACK of a 2xx, which the call handles."""
         transaction = self._servers.get(server_key(ack, "INVITE"))
-        if transaction is None or transaction.state is State.ACCEPTED:
+        if transaction is None or transaction.state is machines.State.ACCEPTED:
             return False
-        transaction.apply(Input.ACK, ack, now)
+        transaction.apply(machines.Input.ACK, ack, now)
         return True
 
     def invite_of(self, cancel: Request) -> ServerTransaction | None:

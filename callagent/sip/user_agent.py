@@ -10,42 +10,10 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
+from callagent.sip import dialog
+from callagent.sip import message as sip_message
 from callagent.sip.connections import MAX_STREAM_MESSAGE
-from callagent.sip.dialog import (
-    EXTENSIONS,
-    NO_HEADERS,
-    UNPROVEN,
-    Call,
-    CallReplaced,
-    Event,
-    InviteReceived,
-    Replaces,
-    SipCall,
-    UserAgentCore,
-    UserAgentSettings,
-    Way,
-    is_too_short,
-)
 from callagent.sip.digest import Authenticator
-from callagent.sip.message import (
-    KNOWN_METHODS,
-    MAX_DATAGRAM,
-    Address,
-    CSeq,
-    Headers,
-    Hop,
-    MalformedMessage,
-    Request,
-    Response,
-    Uri,
-    Via,
-    copy_headers,
-    host_reference,
-    parse_message,
-    reason_phrase,
-    response_hop,
-    unwrap_description,
-)
 from callagent.sip.transaction_layer import OnResponse, ServerTransaction
 
 _RETRY_AFTER = 10
@@ -58,9 +26,11 @@ _UNPROVEN_BURST = 100.0
 class UserAgent:
     """Reads messages, serves requests outside of dialogs, and passes the others to their transactions and calls."""
 
-    def __init__(self, settings: UserAgentSettings, local_address: Callable[[Hop], tuple[str, int]]) -> None:
+    def __init__(
+        self, settings: dialog.UserAgentSettings, local_address: Callable[[sip_message.Hop], tuple[str, int]]
+    ) -> None:
         """`local_address` returns our host and port as the peer at a hop reaches them over the hop's transport."""
-        self._core = UserAgentCore(settings, local_address)
+        self._core = dialog.UserAgentCore(settings, local_address)
         self._settings = settings
         self._authenticator = None if settings.digest is None else Authenticator(settings.digest)
         self._rate = RateLimit(_UNPROVEN_RATE, _UNPROVEN_BURST)
@@ -69,31 +39,33 @@ class UserAgent:
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """Handle one UDP datagram from an IP address and port. Never raises."""
-        self.receive_message(data, Hop(source[0], source[1]), now)
+        self.receive_message(data, sip_message.Hop(source[0], source[1]), now)
 
-    def receive_message(self, data: bytes, source: Hop, now: float, *, whole: bool = True) -> None:
+    def receive_message(self, data: bytes, source: sip_message.Hop, now: float, *, whole: bool = True) -> None:
         """Handle one message. `whole` is False if the stream does not say how long it is. Never raises."""
         trunk = self._settings.admit(source.host)
         # No answer at all to hosts that have no business here: scanners learn nothing (RFC 3261 §26.3.2.4).
         if (trunk is None and not self._core.is_partner(source.host)) or not data.strip(b"\r\n\x00"):
             return
-        if trunk == UNPROVEN and not self._is_proven(source, now) and not self._rate.take(source.host, now):
+        if trunk == dialog.UNPROVEN and not self._is_proven(source, now) and not self._rate.take(source.host, now):
             return
         try:
-            message = parse_message(data, limit=MAX_STREAM_MESSAGE if source.reliable else MAX_DATAGRAM)
+            message = sip_message.parse_message(
+                data, limit=MAX_STREAM_MESSAGE if source.reliable else sip_message.MAX_DATAGRAM
+            )
             if not whole:
-                raise MalformedMessage("Content-Length is missing", headers=message.headers)
-        except MalformedMessage as error:
+                raise sip_message.MalformedMessage("Content-Length is missing", headers=message.headers)
+        except sip_message.MalformedMessage as error:
             if trunk is not None:
                 self._refuse_malformed(error, source)
             return
-        unwrap_description(message)
-        if isinstance(message, Response):
+        sip_message.unwrap_description(message)
+        if isinstance(message, sip_message.Response):
             self._core.layer.receive_response(message, now)
         else:
             self._receive_request(message, source, trunk, now)
 
-    def fail(self, hop: Hop, now: float) -> None:
+    def fail(self, hop: sip_message.Hop, now: float) -> None:
         """End or redirect the transactions over a connection that has ended or could not be made."""
         self._core.layer.fail(hop, now)
 
@@ -105,43 +77,43 @@ class UserAgent:
 
     def call(
         self,
-        target: Uri,
-        way: Way | Hop,
+        target: sip_message.Uri,
+        way: dialog.Way | sip_message.Hop,
         now: float,
         *,
-        caller: Address,
+        caller: sip_message.Address,
         body: bytes,
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> SipCall:
+        headers: Mapping[str, str] = dialog.NO_HEADERS,
+    ) -> dialog.SipCall:
         """Send an INVITE to `target` with the offer `body`. `way` may be a hop alone."""
-        if isinstance(way, Hop):
-            way = Way((way,))
-        request_headers = Headers([("Max-Forwards", "70")])
+        if isinstance(way, sip_message.Hop):
+            way = dialog.Way((way,))
+        request_headers = sip_message.Headers([("Max-Forwards", "70")])
         for each in way.route:
             request_headers.add("Route", str(each))
         request_headers.add("From", str(caller.with_tag(self._core.new_tag())))
         request_headers.add("To", f"<{target.without_headers()}>")
         request_headers.add("Call-ID", secrets.token_hex(16))
-        request_headers.add("CSeq", str(CSeq(1, "INVITE")))
+        request_headers.add("CSeq", str(sip_message.CSeq(1, "INVITE")))
         # A sips Request-URI, or a sips URI as the first route, requires a sips Contact (§8.1.1.8).
         secure = "sips" in (target.scheme, way.route[0].uri.scheme if way.route else "")
         request_headers.add("Contact", str(self._core.contact(caller.uri.user, way.hops[0], secure=secure)))
         request_headers.add("Allow", self._core.allow)
-        request_headers.add("Supported", ", ".join(EXTENSIONS))
+        request_headers.add("Supported", ", ".join(dialog.EXTENSIONS))
         request_headers.add("Content-Type", "application/sdp")
         for name, value in headers.items():
             request_headers.add(name, value)
-        invite = Request(request_headers, body, "INVITE", target.without_headers())
-        return SipCall.dial(self._core, invite, way, now)
+        invite = sip_message.Request(request_headers, body, "INVITE", target.without_headers())
+        return dialog.SipCall.dial(self._core, invite, way, now)
 
-    def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> None:
+    def request(self, request: sip_message.Request, hop: sip_message.Hop, on_response: OnResponse, now: float) -> None:
         """Send a request outside of calls that is complete except for Via and Contact."""
         if request.method == "REGISTER" and "Contact" not in request.headers:
             secure = request.uri.scheme == "sips"
             request.headers.add("Contact", str(self._core.contact(request.recipient.uri.user, hop, secure=secure)))
         self._core.send_request(request, hop, on_response, now)
 
-    def messages_to_send(self) -> list[tuple[bytes, Hop]]:
+    def messages_to_send(self) -> list[tuple[bytes, sip_message.Hop]]:
         """Return the messages to send and where to, in order; each is returned once."""
         messages = list(self._core.outgoing)
         self._core.outgoing.clear()
@@ -157,12 +129,12 @@ class UserAgent:
         """Run all timers that are due."""
         self._core.timers.handle(now)
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> dialog.Event | None:
         """Return the oldest event that has not been returned."""
         return self._core.events.popleft() if self._core.events else None
 
     @property
-    def calls(self) -> frozenset[Call]:
+    def calls(self) -> frozenset[dialog.Call]:
         """The calls that have not ended."""
         return frozenset(self._core.calls)
 
@@ -177,11 +149,13 @@ class UserAgent:
 
     # Requests
 
-    def _receive_request(self, request: Request, source: Hop, trunk: str | None, now: float) -> None:
+    def _receive_request(
+        self, request: sip_message.Request, source: sip_message.Hop, trunk: str | None, now: float
+    ) -> None:
         # First of all (§18.2.1): what follows may respond, and responses go where this Via says.
         request.replace_top_via(request.via.received_from(source.host, source.port))
         layer = self._core.layer
-        if trunk == UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source, now)):
+        if trunk == dialog.UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source, now)):
             trunk = None
         # A host without a trunk may only send requests within its calls, and repeat or cancel earlier ones.
         if trunk is None and self._call_of(request) is None and not layer.expects(request):
@@ -208,14 +182,14 @@ class UserAgent:
         else:
             self._serve(transaction, trunk, now)
 
-    def _is_proven(self, source: Hop, now: float) -> bool:
+    def _is_proven(self, source: sip_message.Hop, now: float) -> bool:
         return self._authenticator is not None and self._authenticator.is_proven(source, now)
 
     def _serve(self, transaction: ServerTransaction, trunk: str | None, now: float) -> None:
         # Outside of calls a request can be answered again, so its transaction need not be kept for 32 s.
         transaction.repeatable = self._call_of(transaction.request) is None
         # Requests within a call prove nothing again: tags and Call-ID are known to the peer of the call only.
-        if trunk == UNPROVEN and transaction.request.recipient.tag is None:
+        if trunk == dialog.UNPROVEN and transaction.request.recipient.tag is None:
             trunk = self._authenticate(transaction, now)
             if trunk is None:
                 return
@@ -223,7 +197,7 @@ class UserAgent:
         if refusal is not None:
             self._core.reply(transaction, refusal[0], now, *refusal[1])
         else:
-            self._dispatch(transaction, trunk or UNPROVEN, now)
+            self._dispatch(transaction, trunk or dialog.UNPROVEN, now)
 
     def _authenticate(self, transaction: ServerTransaction, now: float) -> str | None:
         """Return the trunk whose account the request proves; None after a 401 was sent."""
@@ -268,13 +242,13 @@ class UserAgent:
         if seconds is not None:
             self._core.reply(transaction, 503, now, ("Retry-After", str(seconds)))
             return
-        call = SipCall.receive(self._core, transaction, now)
-        self._core.events.append(InviteReceived(call, trunk))
+        call = dialog.SipCall.receive(self._core, transaction, now)
+        self._core.events.append(dialog.InviteReceived(call, trunk))
 
     def _receive_replacement(self, transaction: ServerTransaction, now: float) -> None:
         """Handle an INVITE that replaces a call (RFC 3891 §3). It is taken even if no other call is: it adds none."""
         try:
-            replaces = Replaces.parse_single(transaction.request.headers.values("Replaces"))
+            replaces = dialog.Replaces.parse_single(transaction.request.headers.values("Replaces"))
         except ValueError:
             self._core.reply(transaction, 400, now)
             return
@@ -285,14 +259,14 @@ class UserAgent:
         elif not old.established or replaces.early_only:
             self._core.reply(transaction, 486, now)
         else:
-            self._core.events.append(CallReplaced(old, SipCall.receive(self._core, transaction, now)))
+            self._core.events.append(dialog.CallReplaced(old, dialog.SipCall.receive(self._core, transaction, now)))
 
     def _receive_options(self, transaction: ServerTransaction, now: float) -> None:
         seconds = self._settings.busy()
         if seconds is not None:
             self._core.reply(transaction, 503, now, ("Retry-After", str(seconds)))
         else:
-            supported = ("Supported", ", ".join(EXTENSIONS))
+            supported = ("Supported", ", ".join(dialog.EXTENSIONS))
             self._core.reply(transaction, 200, now, ("Accept", "application/sdp"), supported)
 
     def _receive_cancel(self, transaction: ServerTransaction, now: float) -> None:
@@ -304,22 +278,24 @@ class UserAgent:
         if cancel is not None:
             cancel(request, now)
 
-    def _refuse_malformed(self, error: MalformedMessage, source: Hop) -> None:
+    def _refuse_malformed(self, error: sip_message.MalformedMessage, source: sip_message.Hop) -> None:
         """Respond without a transaction to the address that the message came from: its own Via is not trusted."""
         if error.headers is None or "Via" not in error.headers:
             return
-        response = Response(copy_headers(error.headers, self._core.new_tag()), status=error.status)
-        response.reason = reason_phrase(error.status)
+        response = sip_message.Response(
+            sip_message.copy_headers(error.headers, self._core.new_tag()), status=error.status
+        )
+        response.reason = sip_message.reason_phrase(error.status)
         self._core.add_common_headers(response)
         hop = source
         if not source.reliable:
             try:
-                hop = response_hop(Via.parse(error.headers.values("Via")[0]), source)
+                hop = sip_message.response_hop(sip_message.Via.parse(error.headers.values("Via")[0]), source)
             except ValueError:
                 pass
         self._core.outgoing.append((bytes(response), hop))
 
-    def _call_of(self, request: Request) -> Call | None:
+    def _call_of(self, request: sip_message.Request) -> dialog.Call | None:
         """Return the call whose dialog the request belongs to (RFC 3261 §12.2.2)."""
         key = (request.call_id, request.recipient.tag or "", request.sender.tag or "")
         return self._core.dialogs.get(key)
@@ -331,7 +307,7 @@ Refusal = tuple[int, list[tuple[str, str]]]
 """Status and header fields of the response."""
 
 
-def refusal_of(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+def refusal_of(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
     """Return the refusal of the first check that fails, in the order of §8.2; None if the request can be served."""
     for check in _CHECKS:
         refusal = check(core, transaction)
@@ -340,14 +316,14 @@ def refusal_of(core: UserAgentCore, transaction: ServerTransaction) -> Refusal |
     return None
 
 
-def _check_method(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+def _check_method(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
     method = transaction.request.method
-    if method not in KNOWN_METHODS:
+    if method not in sip_message.KNOWN_METHODS:
         return 501, []
     return (405, []) if method not in core.methods else None
 
 
-def _check_route(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+def _check_route(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
     request = transaction.request
     if request.uri.scheme not in _SCHEMES:
         return 416, []
@@ -358,33 +334,33 @@ def _check_route(core: UserAgentCore, transaction: ServerTransaction) -> Refusal
     if hops is not None and int(hops) == 0 and request.method != "OPTIONS":
         return 483, []
     host, port = core.local_address(transaction.source)
-    ours = Via(transaction.source.transport.upper(), host_reference(host), port).sent_by
+    ours = sip_message.Via(transaction.source.transport.upper(), sip_message.host_reference(host), port).sent_by
     return (482, []) if any(via.sent_by == ours for via in request.vias) else None
 
 
-def _check_extensions(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
-    required = [tag for tag in transaction.request.headers.tokens("Require") if tag.lower() not in EXTENSIONS]
+def _check_extensions(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+    required = [tag for tag in transaction.request.headers.tokens("Require") if tag.lower() not in dialog.EXTENSIONS]
     return (420, [("Unsupported", ", ".join(required))]) if required else None
 
 
-def _check_contact(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+def _check_contact(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
     """Refuse an INVITE without a Contact (§8.1.1.8), unless an RFC 2543 peer sent it."""
     request = transaction.request
     needed = request.method == "INVITE" and request.recipient.tag is None and request.via.has_unique_branch
     return (400, []) if needed and not request.contacts else None
 
 
-def _check_session(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+def _check_session(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
     request = transaction.request
     if "Session-Expires" not in request.headers:
         return None
-    if request.method in ("INVITE", "UPDATE") and is_too_short(request, core.settings.shortest_session):
+    if request.method in ("INVITE", "UPDATE") and dialog.is_too_short(request, core.settings.shortest_session):
         return 422, [("Min-SE", str(core.settings.shortest_session))]
     return None
 
 
-def _check_content(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
-    request: Request = transaction.request
+def _check_content(core: dialog.UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
+    request: sip_message.Request = transaction.request
     if request.method not in ("INVITE", "UPDATE", "PRACK"):
         return None
     coding = request.headers.get("Content-Encoding")
@@ -399,7 +375,7 @@ def _check_content(core: UserAgentCore, transaction: ServerTransaction) -> Refus
     return None
 
 
-_CHECKS: tuple[Callable[[UserAgentCore, ServerTransaction], Refusal | None], ...] = (
+_CHECKS: tuple[Callable[[dialog.UserAgentCore, ServerTransaction], Refusal | None], ...] = (
     _check_method, _check_route, _check_extensions, _check_contact, _check_session, _check_content,
 )  # fmt: skip
 

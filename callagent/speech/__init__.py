@@ -7,8 +7,6 @@
 The front door is light: each name is imported when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

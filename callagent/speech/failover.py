@@ -17,16 +17,7 @@ from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
-from callagent.speech.protocol import (
-    PREROLL_BYTES,
-    Recognizer,
-    RecognizerSettings,
-    RecognizerStream,
-    SpeechChunk,
-    Transcript,
-    VoiceSettings,
-    WordTime,
-)
+from callagent.speech import protocol
 from callagent.speech.text_processing import plain
 from callagent.speech.voice_wrappers import CachedVoice
 
@@ -57,7 +48,7 @@ class _Utterance:
     """An utterance whose final transcript is owed."""
 
     number: int
-    settings: RecognizerSettings
+    settings: protocol.RecognizerSettings
     audio: bytearray
     """All of it, pre-roll included, to be given to the next recogniser."""
     finished: bool = False
@@ -74,11 +65,11 @@ class FailoverRecognizer:
 
     final_seconds = FINAL_SECONDS
 
-    def __init__(self, members: Sequence[Member[Recognizer]]) -> None:
+    def __init__(self, members: Sequence[Member[protocol.Recognizer]]) -> None:
         self.lineup = Lineup("recognizer", members)
 
     async def open(
-        self, on_transcript: Callable[[Transcript], None], on_outage: Callable[[], None] = lambda: None
+        self, on_transcript: Callable[[protocol.Transcript], None], on_outage: Callable[[], None] = lambda: None
     ) -> FailoverStream:
         """Return at once; the first recogniser is opened meanwhile. `on_outage`: no member understood an utterance."""
         return FailoverStream(self.lineup, on_transcript, on_outage)
@@ -95,7 +86,7 @@ class WatchedRecognizer:
         self._recognizer = recognizer
         self._on_outage = on_outage
 
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> FailoverStream:
+    async def open(self, on_transcript: Callable[[protocol.Transcript], None]) -> FailoverStream:
         return await self._recognizer.open(on_transcript, self._on_outage)
 
     async def close(self) -> None:
@@ -112,8 +103,8 @@ class FailoverStream:
 
     def __init__(
         self,
-        lineup: Lineup[Recognizer],
-        on_transcript: Callable[[Transcript], None],
+        lineup: Lineup[protocol.Recognizer],
+        on_transcript: Callable[[protocol.Transcript], None],
         on_outage: Callable[[], None] = lambda: None,
     ) -> None:
         self._lineup = lineup
@@ -123,7 +114,7 @@ class FailoverStream:
         self._context = copy_context()
         self._place: int | None = None
         """Place in the line-up of the member that listens or is being opened; None: nobody does."""
-        self._stream: RecognizerStream | None = None
+        self._stream: protocol.RecognizerStream | None = None
         """The open stream of that member; None while it is being opened."""
         self._opening: asyncio.Task[None] | None = None
         self._numbers: dict[int, int] = {}
@@ -148,17 +139,17 @@ class FailoverStream:
             self._hearing.audio += pcm[: MAX_AUDIO - len(self._hearing.audio)]
         self._before += pcm
         # Cut seldom, not with every frame: this runs 50 times a second for each call.
-        if len(self._before) > 2 * PREROLL_BYTES:
-            del self._before[:-PREROLL_BYTES]
+        if len(self._before) > 2 * protocol.PREROLL_BYTES:
+            del self._before[: -protocol.PREROLL_BYTES]
         if self._stream is not None:
             self._stream.feed(pcm)
             # Streams of providers report a failure in an attribute, as nobody waits for their result.
             if error := getattr(self._stream, "failed", None):
                 self._switch(error)
 
-    def begin(self, settings: RecognizerSettings) -> None:
+    def begin(self, settings: protocol.RecognizerSettings) -> None:
         self._count += 1
-        self._hearing = _Utterance(self._count, settings, self._before[-PREROLL_BYTES:])
+        self._hearing = _Utterance(self._count, settings, self._before[-protocol.PREROLL_BYTES :])
         # Only while nothing is owed: a change of members would have to transcribe what is owed once more.
         if not self._owed:
             self._return_to_better()
@@ -210,12 +201,12 @@ class FailoverStream:
         """Open the member's stream and give it every utterance that is owed."""
         member = self._lineup.members[place]
 
-        def transcribed(transcript: Transcript) -> None:
+        def transcribed(transcript: protocol.Transcript) -> None:
             # A stream that was given up may still call back.
             if self._place == place and self._stream is stream:
                 self._receive_transcript(transcript)
 
-        stream: RecognizerStream | None = None
+        stream: protocol.RecognizerStream | None = None
         try:
             stream = await member.provider.open(transcribed)
         except ProviderError as error:
@@ -235,7 +226,7 @@ class FailoverStream:
                 stream.finish()
         if not self._owed:
             # The stream has no pre-roll of its own yet.
-            stream.feed(bytes(self._before[-PREROLL_BYTES:]))
+            stream.feed(bytes(self._before[-protocol.PREROLL_BYTES :]))
         self._arm_deadline()
 
     def _drop_member(self) -> None:
@@ -270,7 +261,7 @@ class FailoverStream:
             self._lineup.outages += 1
             log.error("provider_outage", role="recognizer")
             # Not from inside finish(): the caller of finish() is not ready for the answer.
-            self._loop.call_soon(self._emit, Transcript(utterance.understood, True, utterance.number))
+            self._loop.call_soon(self._emit, protocol.Transcript(utterance.understood, True, utterance.number))
             if not utterance.understood:
                 self._loop.call_soon(self._on_outage)
         self._arm_deadline()
@@ -283,7 +274,7 @@ class FailoverStream:
         self._numbers[self._begun] = utterance.number
         self._stream.begin(utterance.settings)
 
-    def _receive_transcript(self, transcript: Transcript) -> None:
+    def _receive_transcript(self, transcript: protocol.Transcript) -> None:
         number = self._numbers.get(transcript.utterance, 0)
         utterance = next((one for one in self._owed if one.number == number), None)
         if utterance is None or self._place is None:
@@ -318,7 +309,7 @@ class FailoverStream:
         self._deadline = self._awaited = None
         self._switch(ProviderTimeout(f"no final transcript within {self._final_seconds:g} s"))
 
-    def _emit(self, transcript: Transcript) -> None:
+    def _emit(self, transcript: protocol.Transcript) -> None:
         if not self._closed:
             self._on_transcript(transcript)
 
@@ -377,7 +368,7 @@ class FailoverVoice:
         self._names = names or VoiceNames()
         self._paces: dict[str, float] = {}
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         """Speak as a `Voice`; raises `ProviderError` when the last voice that may be asked has failed."""
         progress = _Progress(text)
         for member in self._order():
@@ -403,7 +394,7 @@ class FailoverVoice:
         names = [member.name for member in self.lineup.members]
         return provider.lower() in names or any(self._names.own(member, wanted) for member in names)
 
-    async def prepare(self, texts: Iterable[str], settings: VoiceSettings) -> None:
+    async def prepare(self, texts: Iterable[str], settings: protocol.VoiceSettings) -> None:
         """Speak `texts` into the cache. Raises `ProviderError`."""
         for text in texts:
             async for _ in self.speak(text, settings):
@@ -419,8 +410,8 @@ class FailoverVoice:
         return members * 2 if len(members) == 1 and not members[0].embedded else members
 
     async def _attempt(
-        self, member: Member[CachedVoice], text: str, settings: VoiceSettings, progress: _Progress
-    ) -> AsyncGenerator[SpeechChunk, None]:
+        self, member: Member[CachedVoice], text: str, settings: protocol.VoiceSettings, progress: _Progress
+    ) -> AsyncGenerator[protocol.SpeechChunk, None]:
         """Speak with one member; `progress.failure` says why it did not come to an end."""
         progress.begin_attempt()
         try:
@@ -439,8 +430,8 @@ class FailoverVoice:
             self._paces[member.name] = (self._pace(member) + pace) / 2
 
     async def _timed_chunks(
-        self, member: Member[CachedVoice], text: str, settings: VoiceSettings
-    ) -> AsyncGenerator[SpeechChunk, None]:
+        self, member: Member[CachedVoice], text: str, settings: protocol.VoiceSettings
+    ) -> AsyncGenerator[protocol.SpeechChunk, None]:
         """Yield what a member makes. Raises `ProviderError`, and `TimeoutError` where it is too slow."""
         has_spare = member is not self.lineup.members[-1]
         first = FIRST_AUDIO_SECONDS_WITH_SPARE if has_spare else FIRST_AUDIO_SECONDS
@@ -478,7 +469,7 @@ class _Patience:
     waited: float = 0.0
     """Seconds waited for it since the first audio."""
 
-    async def next_chunk(self, chunks: AsyncGenerator[SpeechChunk, None]) -> SpeechChunk | None:
+    async def next_chunk(self, chunks: AsyncGenerator[protocol.SpeechChunk, None]) -> protocol.SpeechChunk | None:
         """Return the next chunk, None at the end. Raises `TimeoutError`."""
         allowed = self.produced + MAX_SECONDS_BEHIND if self.produced else self.first
         begun = _now()
@@ -500,7 +491,7 @@ class _Progress:
     """Why the last voice that was tried has not spoken the rest; None while it speaks, and once it has."""
     _before: float = 0.0
     """Audio of the voices before it."""
-    _words: list[WordTime] = field(default_factory=list)
+    _words: list[protocol.WordTime] = field(default_factory=list)
     """Of the present voice, its times from its own start."""
     _rest: list[str] | None = None
     """Words left for the present voice; None: the whole text, markup and all."""
@@ -517,11 +508,11 @@ class _Progress:
         self.failure = None
         self._words.clear()
 
-    def add(self, chunk: SpeechChunk) -> None:
+    def add(self, chunk: protocol.SpeechChunk) -> None:
         self.seconds += len(chunk.pcm) / 2 / SAMPLE_RATE
         self._words += chunk.words
 
-    def shifted(self, chunk: SpeechChunk) -> SpeechChunk:
+    def shifted(self, chunk: protocol.SpeechChunk) -> protocol.SpeechChunk:
         """Return the chunk with its words' times from the start of the whole utterance."""
         return chunk.later(self._before)
 

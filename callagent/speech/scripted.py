@@ -14,14 +14,7 @@ from typing import TypeVar
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ConfigError, ProviderError
-from callagent.speech.protocol import (
-    RecognizerSettings,
-    RecognizerStream,
-    SpeechChunk,
-    Transcript,
-    VoiceSettings,
-    WordTime,
-)
+from callagent.speech import protocol
 
 PARTIAL_SECONDS = 0.3
 """Time between one partial transcript and the next."""
@@ -72,7 +65,7 @@ class ScriptedRecognizer:
             raise ConfigError(f"{path}: a recogniser's script is a list of utterances")
         return cls([_value(ScriptedUtterance, entry, path) for entry in entries])
 
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> RecognizerStream:
+    async def open(self, on_transcript: Callable[[protocol.Transcript], None]) -> protocol.RecognizerStream:
         return ScriptedStream(self._script, on_transcript)
 
     async def close(self) -> None:
@@ -82,7 +75,9 @@ class ScriptedRecognizer:
 class ScriptedStream:
     """One call's stream; it counts what it is given, for tests."""
 
-    def __init__(self, script: Sequence[ScriptedUtterance], on_transcript: Callable[[Transcript], None]) -> None:
+    def __init__(
+        self, script: Sequence[ScriptedUtterance], on_transcript: Callable[[protocol.Transcript], None]
+    ) -> None:
         self._script = script
         self._on_transcript = on_transcript
         self._timers = 0
@@ -92,23 +87,25 @@ class ScriptedStream:
         self._utterance = 0
         self.fed = 0
         """Bytes of audio received."""
-        self.begun: list[RecognizerSettings] = []
+        self.begun: list[protocol.RecognizerSettings] = []
 
     def feed(self, pcm: bytes) -> None:
         self.fed += len(pcm)
 
-    def begin(self, settings: RecognizerSettings) -> None:
+    def begin(self, settings: protocol.RecognizerSettings) -> None:
         # Only partial transcripts are cancelled: a final one that is owed still comes, as from a real engine.
         self._cancel_partials()
         self.begun.append(settings)
         self._utterance += 1
         for number, text in enumerate(self._current().partials, 1):
-            self._partials.append(self._send_later(number * PARTIAL_SECONDS, Transcript(text, False, self._utterance)))
+            self._partials.append(
+                self._send_later(number * PARTIAL_SECONDS, protocol.Transcript(text, False, self._utterance))
+            )
 
     def finish(self) -> None:
         self._cancel_partials()
         entry = self._current()
-        final = Transcript(entry.text, True, self._utterance, entry.alternatives, entry.confidence)
+        final = protocol.Transcript(entry.text, True, self._utterance, entry.alternatives, entry.confidence)
         self._send_later(entry.delay, final)
 
     def close(self) -> None:
@@ -120,7 +117,7 @@ class ScriptedStream:
         position = self._utterance - 1
         return self._script[position] if 0 <= position < len(self._script) else ScriptedUtterance()
 
-    def _send_later(self, seconds: float, transcript: Transcript) -> int:
+    def _send_later(self, seconds: float, transcript: protocol.Transcript) -> int:
         """Send the transcript by a timer; return the timer's number."""
         self._timers += 1
         self._pending[self._timers] = asyncio.get_running_loop().call_later(
@@ -128,7 +125,7 @@ class ScriptedStream:
         )
         return self._timers
 
-    def _send(self, timer: int, transcript: Transcript) -> None:
+    def _send(self, timer: int, transcript: protocol.Transcript) -> None:
         del self._pending[timer]
         self._on_transcript(transcript)
 
@@ -146,7 +143,7 @@ class ScriptedVoice:
         self._script = script or VoiceScript()
         self.spoken: list[str] = []
         """Every text asked for, in order."""
-        self.settings: list[VoiceSettings] = []
+        self.settings: list[protocol.VoiceSettings] = []
         """How each text was to be spoken."""
 
     @classmethod
@@ -154,7 +151,7 @@ class ScriptedVoice:
         """Read a script: a YAML mapping with the fields of `VoiceScript`."""
         return cls(_value(VoiceScript, _load(path), path))
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         self.spoken.append(text)
         self.settings.append(settings)
         script = self._script
@@ -167,7 +164,7 @@ class ScriptedVoice:
                 raise ProviderError(f"the scripted voice fails on '{text}'")
             samples = self._samples(word, settings.speed)
             end = start + samples / SAMPLE_RATE
-            yield SpeechChunk(_burst(samples), (WordTime(word, start, end),))
+            yield protocol.SpeechChunk(_burst(samples), (protocol.WordTime(word, start, end),))
             start = end
 
     async def close(self) -> None:

@@ -1,7 +1,5 @@
 """Agents tried without a telephone: conversations as text, test suites, simulated callers, calls without processes."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

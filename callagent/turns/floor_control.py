@@ -15,35 +15,10 @@ from callagent.agents import ListenSettings
 from callagent.audio import FRAME_SECONDS
 from callagent.log import get_logger
 from callagent.speech import Transcript, Voice
+from callagent.turns import events, floor
 from callagent.turns.agent_speech import AgentSpeech, Sounds
 from callagent.turns.caller_speech import CallerSpeech
 from callagent.turns.endpointing import Endpointing
-from callagent.turns.events import (
-    BargedIn,
-    CallerTurnEnded,
-    FloorYielded,
-    NoInput,
-    PartialHeard,
-    PlayoutPaused,
-    PlayoutResumed,
-    Span,
-    SpeechFailed,
-    TurnEvent,
-    TurnReopened,
-    TurnTimings,
-    UtteranceFinished,
-    UtteranceStarted,
-)
-from callagent.turns.floor import (
-    AGENT_HAS_THE_FLOOR,
-    Floor,
-    FloorEffect,
-    FloorInput,
-    FloorState,
-    FloorTimes,
-    TurnSettings,
-    floor_times,
-)
 from callagent.turns.playout import Utterance, UtteranceKind
 from callagent.turns.voice_activity_gate import Edge, VoiceEdge
 
@@ -60,8 +35,8 @@ class FloorControl:
         self,
         caller: CallerSpeech,
         voice: Voice,
-        emit: Callable[[TurnEvent], None],
-        settings: TurnSettings,
+        emit: Callable[[events.TurnEvent], None],
+        settings: floor.TurnSettings,
         sounds: Sounds,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -69,11 +44,11 @@ class FloorControl:
         self.agent = AgentSpeech(voice, settings.voice_wait, self, sounds)
         self._emit = emit
         self._settings = settings
-        self._floor = FloorClock(floor_times(settings, ListenSettings()), self._do, self._entered)
+        self._floor = FloorClock(floor.floor_times(settings, ListenSettings()), self._do, self._entered)
         self._endpointing = Endpointing(caller.turn_model, settings.endpointing_times(), self._update_endpointing)
         self.clear_wire: Callable[[], float] = _no_seconds
         """Drops what the wire has taken and not played yet; returns the seconds dropped."""
-        self.timings = TurnTimings()
+        self.timings = events.TurnTimings()
         """Of the present turn."""
         self._agent_done = False
         """The agent has asked to listen: the caller gets the floor once everything is heard."""
@@ -93,12 +68,12 @@ class FloorControl:
         self.clear_wire = _no_seconds
 
     @property
-    def state(self) -> FloorState:
+    def state(self) -> floor.FloorState:
         return self._floor.state
 
     @property
     def agent_has_the_floor(self) -> bool:
-        return self._floor.state in AGENT_HAS_THE_FLOOR
+        return self._floor.state in floor.AGENT_HAS_THE_FLOOR
 
     # the agent's reply
 
@@ -112,17 +87,17 @@ class FloorControl:
         self._take_keys_and_texts()
         if self.agent.idle:
             # Nothing is being said, so no end of it will be reported.
-            self._floor.apply(FloorInput.YIELD)
+            self._floor.apply(floor.FloorInput.YIELD)
 
     def stop_waiting(self) -> None:
         """Give the call an empty turn now, if the caller has the floor and is silent."""
-        if self._floor.state is FloorState.LISTENING:
-            self._floor.apply(FloorInput.DEADLINE)
+        if self._floor.state is floor.FloorState.LISTENING:
+            self._floor.apply(floor.FloorInput.DEADLINE)
 
     def seize_floor(self) -> None:
         """End the caller's turn, or the agent's words, so that what is said next is heard at once."""
         if not self.agent_has_the_floor or not self.agent.idle:
-            self._floor.apply(FloorInput.KEYED)
+            self._floor.apply(floor.FloorInput.KEYED)
 
     # keys and texts
 
@@ -141,13 +116,13 @@ class FloorControl:
     def _take_keys_and_texts(self) -> None:
         """Count the keys pressed and give over the messages written, once they may count."""
         if self._pending_texts and (self.agent.interruptible or not self.agent_has_the_floor):
-            self._floor.apply(FloorInput.KEYED)
+            self._floor.apply(floor.FloorInput.KEYED)
             return
         keys_count = self._agent_done and self._caller.keys_barge_in and self.agent.interruptible
         if self.agent_has_the_floor and not keys_count:
             return
         while (complete := self._caller.count_next_key()) is not None:
-            self._floor.apply(FloorInput.KEYED if complete else FloorInput.KEY)
+            self._floor.apply(floor.FloorInput.KEYED if complete else floor.FloorInput.KEY)
             if complete:
                 return
 
@@ -155,7 +130,7 @@ class FloorControl:
 
     def utterance_started(self, utterance: Utterance, at: float) -> None:
         if utterance.kind is UtteranceKind.FILLER:
-            self.timings.fillers.append(Span(utterance.text, at))
+            self.timings.fillers.append(events.Span(utterance.text, at))
         elif self.timings.first_audio is None:
             self.timings.first_audio = at
             # The caller hears the reply now and can no longer go on with the last turn: its settings end here. Where
@@ -163,26 +138,26 @@ class FloorControl:
             if not self._agent_done:
                 self._set_listen(ListenSettings())
         # The call hears of the utterance before the floor changes: what the change emits follows it in the inbox.
-        self._emit(UtteranceStarted(utterance, at))
-        self._floor.apply(FloorInput.AUDIO)
+        self._emit(events.UtteranceStarted(utterance, at))
+        self._floor.apply(floor.FloorInput.AUDIO)
         self.utterance_reached()
         self._take_keys_and_texts()
 
     def utterance_reached(self) -> None:
         """Let a barge-in happen now that was held back by an utterance that may not be interrupted."""
         if self._caller.barge_in_held_back and self._may_interrupt:
-            self._floor.apply(FloorInput.BARGE)
+            self._floor.apply(floor.FloorInput.BARGE)
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
         if utterance.kind is UtteranceKind.FILLER and self.timings.fillers:
             self.timings.fillers[-1].ended = at
-        self._emit(UtteranceFinished(utterance, at))
+        self._emit(events.UtteranceFinished(utterance, at))
 
     def speech_failed(self, utterance: Utterance, detail: str) -> None:
-        self._emit(SpeechFailed(utterance, detail))
+        self._emit(events.SpeechFailed(utterance, detail))
 
     def agent_fell_silent(self) -> None:
-        self._floor.apply(FloorInput.YIELD if self._agent_done else FloorInput.LULL)
+        self._floor.apply(floor.FloorInput.YIELD if self._agent_done else floor.FloorInput.LULL)
 
     # the caller's speech
 
@@ -190,13 +165,13 @@ class FloorControl:
         """Take a change of the caller's voice activity. A barge-in has silenced the playout when this returns."""
         match edge.edge:
             case Edge.STARTED:
-                self._floor.apply(FloorInput.SPEECH, edge.at)
+                self._floor.apply(floor.FloorInput.SPEECH, edge.at)
             case Edge.BARGED if not self.agent_has_the_floor or self._may_interrupt:
-                self._floor.apply(FloorInput.BARGE)
+                self._floor.apply(floor.FloorInput.BARGE)
             case Edge.BARGED:
                 self._caller.barge_in_held_back = True
             case Edge.ENDED:
-                self._floor.apply(FloorInput.SILENCE, edge.at)
+                self._floor.apply(floor.FloorInput.SILENCE, edge.at)
 
     def take_transcript(self, transcript: Transcript) -> None:
         """Take a transcript from the recogniser: the words may take the floor, and the last final one ends the turn."""
@@ -205,10 +180,10 @@ class FloorControl:
         if not transcription.add_transcript(transcript, now):
             return
         if transcript.text:
-            self._emit(PartialHeard(transcription.text))
+            self._emit(events.PartialHeard(transcription.text))
         if self._words_count(now):
             # The silence that follows the words may have begun before the recogniser delivered them.
-            self._floor.apply(FloorInput.WORDS, self._caller.silent_since)
+            self._floor.apply(floor.FloorInput.WORDS, self._caller.silent_since)
         self._update_endpointing()
         if transcript.final and not transcription.final_pending:
             self._conclude_transcription()
@@ -219,11 +194,11 @@ class FloorControl:
         # Over a paused agent, an acknowledgement is as good as nothing: the agent goes on at once.
         words = transcription.has_words if self._paused_at is not None else transcription.text
         ends = self._floor.silent_since + self._silence_to_wait - FRAME_SECONDS
-        if words and self._floor.state is FloorState.ENDING and self._loop.time() < ends:
+        if words and self._floor.state is floor.FloorState.ENDING and self._loop.time() < ends:
             # The final transcript ends with "and", or has too few digits: this silence may last longer after all.
-            self._floor.apply(FloorInput.UNFINISHED, self._floor.silent_since)
+            self._floor.apply(floor.FloorInput.UNFINISHED, self._floor.silent_since)
         else:
-            self._floor.apply(FloorInput.FINAL if words else FloorInput.EMPTY)
+            self._floor.apply(floor.FloorInput.FINAL if words else floor.FloorInput.EMPTY)
 
     def _words_count(self, now: float) -> bool:
         """Whether there are words that take the floor, or an acknowledgement that answers the agent's last words."""
@@ -242,7 +217,7 @@ class FloorControl:
     @property
     def _may_interrupt(self) -> bool:
         # The playout is paused because the caller was allowed to interrupt: that is not asked again.
-        if self._floor.state in (FloorState.CUTTING_IN, FloorState.HALTED):
+        if self._floor.state in (floor.FloorState.CUTTING_IN, floor.FloorState.HALTED):
             return True
         allowed = self._settings.allows_barge_in(self._caller.settings, first_turn=self._first_turn)
         return allowed and self._caller.speech_counts and self.agent.interruptible
@@ -257,7 +232,7 @@ class FloorControl:
 
     def _update_endpointing(self) -> None:
         """Apply what a transcript or the turn model has newly said about the present silence."""
-        if self._floor.state is FloorState.PAUSED:
+        if self._floor.state is floor.FloorState.PAUSED:
             self._floor.set_endpointing(self._silence_to_wait)
 
     # the floor
@@ -265,59 +240,59 @@ class FloorControl:
     def _entered(self, now: float) -> None:
         """A state was entered: look whether the caller is doing already what it waits for, then time its silence."""
         match self._floor.state:
-            case FloorState.LISTENING if self._pending_texts:
+            case floor.FloorState.LISTENING if self._pending_texts:
                 self._take_keys_and_texts()
-            case FloorState.LISTENING | FloorState.PAUSED if self._caller.speaking:
-                self._floor.apply(FloorInput.SPEECH, self._caller.last_started)
-            case FloorState.LISTENING:
+            case floor.FloorState.LISTENING | floor.FloorState.PAUSED if self._caller.speaking:
+                self._floor.apply(floor.FloorInput.SPEECH, self._caller.last_started)
+            case floor.FloorState.LISTENING:
                 # Words spoken over the agent's end count now; a noise before the caller's turn must not become part
                 # of it.
                 if self._words_count(now):
-                    self._floor.apply(FloorInput.WORDS, self._caller.silent_since)
+                    self._floor.apply(floor.FloorInput.WORDS, self._caller.silent_since)
                 else:
                     self._caller.discard_noise()
                 self._take_keys_and_texts()
-        if self._floor.state is FloorState.PAUSED:
+        if self._floor.state is floor.FloorState.PAUSED:
             self._endpointing.begin_silence(self._caller.recent_audio)
             self._floor.set_endpointing(self._silence_to_wait)
-        elif self._floor.state is not FloorState.ENDING:
+        elif self._floor.state is not floor.FloorState.ENDING:
             self._endpointing.end_silence()
 
-    def _do(self, effect: FloorEffect, now: float) -> None:
+    def _do(self, effect: floor.FloorEffect, now: float) -> None:
         transcription = self._caller.transcription
         match effect:
-            case FloorEffect.BEGIN:
+            case floor.FloorEffect.BEGIN:
                 transcription.begin_utterance()
-            case FloorEffect.FINISH:
+            case floor.FloorEffect.FINISH:
                 transcription.finish_utterance()
                 if not transcription.final_pending or (self._caller.settings.eager_final and transcription.has_text):
                     self._conclude_transcription()
-            case FloorEffect.GIVE_UP:
+            case floor.FloorEffect.GIVE_UP:
                 self._conclude_transcription()
-            case FloorEffect.PAUSE:
+            case floor.FloorEffect.PAUSE:
                 self._pause(now)
-            case FloorEffect.RESUME:
+            case floor.FloorEffect.RESUME:
                 self._resume(now)
-            case FloorEffect.TAKE_FLOOR:
+            case floor.FloorEffect.TAKE_FLOOR:
                 self._take_floor(now)
-            case FloorEffect.YIELD:
+            case floor.FloorEffect.YIELD:
                 self._yield_floor(now)
-            case FloorEffect.END_TURN:
+            case floor.FloorEffect.END_TURN:
                 self._end_turn(now)
-            case FloorEffect.NO_INPUT:
+            case floor.FloorEffect.NO_INPUT:
                 self._begin_agent_turn(now)
-                self._emit(NoInput(self.timings))
+                self._emit(events.NoInput(self.timings))
 
     def _pause(self, now: float) -> None:
         self.agent.pause(self.clear_wire())
         self._paused_at = now
-        self._emit(PlayoutPaused(now))
+        self._emit(events.PlayoutPaused(now))
 
     def _resume(self, now: float) -> None:
         self._caller.discard_noise()
         self._paused_at = None
         self.agent.resume()
-        self._emit(PlayoutResumed(now))
+        self._emit(events.PlayoutResumed(now))
         # A lull during the pause changed nothing: the floor is told of it now.
         if self.agent.idle:
             self.agent_fell_silent()
@@ -333,9 +308,9 @@ class FloorControl:
         self.timings.interrupted_at = at
         # A caller who has heard nothing of a reply is not interrupting it, but going on with the same turn.
         if self._reopenable and not heard_in_turn:
-            self._emit(TurnReopened(self._caller.transcription.reopen_turn(), at))
+            self._emit(events.TurnReopened(self._caller.transcription.reopen_turn(), at))
         else:
-            self._emit(BargedIn(heard_text, at))
+            self._emit(events.BargedIn(heard_text, at))
         self._first_turn = False
 
     def _yield_floor(self, now: float) -> None:
@@ -345,7 +320,7 @@ class FloorControl:
         self._first_turn = False
         # A noise may have paused a playout that had nothing left to say.
         self.agent.resume()
-        self._emit(FloorYielded(self.agent.end_turn(), now))
+        self._emit(events.FloorYielded(self.agent.end_turn(), now))
 
     def _end_turn(self, now: float) -> None:
         written = self._pending_texts.popleft() if self._pending_texts else ""
@@ -356,11 +331,11 @@ class FloorControl:
         self._reopenable = not (digits or written)
         words = self._caller.transcription.end_turn(wanted=self._reopenable)
         text, added = (written, written) if written else (words.text, words.added)
-        self._emit(CallerTurnEnded(text, words.alternatives, digits, added, is_pii, self.timings))
+        self._emit(events.CallerTurnEnded(text, words.alternatives, digits, added, is_pii, self.timings))
 
     def _set_listen(self, settings: ListenSettings) -> None:
         self._caller.set_listen(settings)
-        self._floor.set_times(floor_times(self._settings, settings))
+        self._floor.set_times(floor.floor_times(self._settings, settings))
 
     def _begin_agent_turn(self, now: float) -> None:
         """Begin the agent's turn. Until it is heard, the caller may go on with the last one in the same manner."""
@@ -375,20 +350,20 @@ class FloorClock:
     """The floor in real time: runs its one timer, and applies its inputs one after another."""
 
     def __init__(
-        self, times: FloorTimes, do: Callable[[FloorEffect, float], None], entered: Callable[[float], None]
+        self, times: floor.FloorTimes, do: Callable[[floor.FloorEffect, float], None], entered: Callable[[float], None]
     ) -> None:
         """`do` carries out an effect, `entered` is called in each new state; both with the loop's time."""
         self._loop = asyncio.get_running_loop()
-        self._floor = Floor(times)
+        self._floor = floor.Floor(times)
         self._do = do
         self._entered = entered
-        self._inputs: deque[tuple[FloorInput, float | None]] = deque()
+        self._inputs: deque[tuple[floor.FloorInput, float | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._debugging = log.debug_enabled
 
     @property
-    def state(self) -> FloorState:
+    def state(self) -> floor.FloorState:
         return self._floor.state
 
     @property
@@ -396,11 +371,11 @@ class FloorClock:
         """When the silence of PAUSED and ENDING began."""
         return self._floor.silent_since
 
-    def set_times(self, times: FloorTimes) -> None:
+    def set_times(self, times: floor.FloorTimes) -> None:
         """Set times that apply from the next change of state."""
         self._floor.times = times
 
-    def apply(self, given: FloorInput, since: float | None = None) -> None:
+    def apply(self, given: floor.FloorInput, since: float | None = None) -> None:
         """Apply an input and carry out its effects.
 
         Effects give inputs themselves. Those wait until all effects of this one are done: no input ever sees the floor
@@ -441,7 +416,7 @@ class FloorClock:
         if self._timer is not None:
             self._timer.cancel()
         due = self._floor.deadline
-        self._timer = None if due is None else self._loop.call_at(due, self.apply, FloorInput.DEADLINE)
+        self._timer = None if due is None else self._loop.call_at(due, self.apply, floor.FloorInput.DEADLINE)
 
 
 def _ignore(*_: object) -> None:

@@ -15,20 +15,7 @@ from pathlib import Path
 
 import callagent
 from callagent.errors import ConfigError
-from callagent.workers.kernel_limits import (
-    EXECUTE,
-    READ,
-    READ_FOLDER,
-    WRITE,
-    WRITE_FILE,
-    Grant,
-    describe_gaps,
-    enter_domain,
-    has_socket_filter,
-    landlock_version,
-    limit_file_size,
-    refuse_other_sockets,
-)
+from callagent.workers import kernel_limits as kernel
 from callagent.workers.protocol import WorkerSettings
 
 # Programs -------------------------------------------------------------------------------------------------------------
@@ -49,7 +36,7 @@ def find_programs(names: Iterable[str], setting: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def program_grants(programs: Iterable[str]) -> Iterator[Grant]:
+def program_grants(programs: Iterable[str]) -> Iterator[kernel.Grant]:
     """Yield the grants for `programs` and for what runs them: a script's interpreter, a program's ELF loader."""
     waiting, seen = list(programs), set[str]()
     while waiting:
@@ -57,9 +44,9 @@ def program_grants(programs: Iterable[str]) -> Iterator[Grant]:
         if program in seen:
             continue
         seen.add(program)
-        yield Grant(program, EXECUTE | READ)
+        yield kernel.Grant(program, kernel.EXECUTE | kernel.READ)
         if os.path.isfile(program):
-            yield from (Grant(str(path), READ) for path in _installation(Path(program)))
+            yield from (kernel.Grant(str(path), kernel.READ) for path in _installation(Path(program)))
         # The programs of a folder are not looked at: they are assumed to need the loader that Python itself has.
         waiting += _interpreters(program if os.path.isfile(program) else sys.executable)
 
@@ -130,26 +117,31 @@ _RESOLVER = ("/etc/resolv.conf", "/run/systemd/resolve", "/etc/hosts", "/etc/nss
              "/etc/protocols", "/etc/host.conf", "/etc/gai.conf")  # fmt: skip
 _PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup")
 _OWN_PROCESS = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys")
-_DEVICES = {"/dev/null": READ | WRITE_FILE, "/dev/zero": READ | WRITE_FILE, "/dev/urandom": READ, "/dev/random": READ}
+_DEVICES = {
+    "/dev/null": kernel.READ | kernel.WRITE_FILE,
+    "/dev/zero": kernel.READ | kernel.WRITE_FILE,
+    "/dev/urandom": kernel.READ,
+    "/dev/random": kernel.READ,
+}
 
 
-def import_grants(project: Path) -> list[Grant]:
+def import_grants(project: Path) -> list[kernel.Grant]:
     """Return what is needed during an import only: to list folders of which parts are closed, as Python does for its
     modules and a format for its files."""
-    return [Grant(str(folder), READ_FOLDER) for folder in (project, _PACKAGE.parent)]
+    return [kernel.Grant(str(folder), kernel.READ_FOLDER) for folder in (project, _PACKAGE.parent)]
 
 
-def zygote_grants(common: Iterable[Grant], private: str) -> list[Grant]:
+def zygote_grants(common: Iterable[kernel.Grant], private: str) -> list[kernel.Grant]:
     """Return the grants of a zygote, which bound those of all its workers.
 
     It writes to the folder that holds its own private one and theirs, and finds its children in /proc.
     """
-    own = [Grant("/proc", READ), Grant(os.path.dirname(private), WRITE)]
+    own = [kernel.Grant("/proc", kernel.READ), kernel.Grant(os.path.dirname(private), kernel.WRITE)]
     # A project whose import leaves threads behind cannot be forked: its workers are interpreters, to be executed.
     return [*common, *own, *program_grants([sys.executable])]
 
 
-def within_zygote(grants: Iterable[Grant], private: str) -> list[Grant]:
+def within_zygote(grants: Iterable[kernel.Grant], private: str) -> list[kernel.Grant]:
     """Return wider grants that allow the same within a zygote's domain, but are fewer: each call's worker adds them.
 
     A domain within another allows only what both allow, so `/usr` as a whole grants no more than the zygote has of it.
@@ -160,27 +152,31 @@ def within_zygote(grants: Iterable[Grant], private: str) -> list[Grant]:
     found: dict[str, int] = {}
     for grant in grants:
         parts = Path(os.path.realpath(grant.path)).parts
-        wide = parts[1:2] != outer and not grant.access & EXECUTE
+        wide = parts[1:2] != outer and not grant.access & kernel.EXECUTE
         path = os.path.join(*parts[:2]) if wide else os.path.join(*parts)
         found[path] = found.get(path, 0) | grant.access
-    return [Grant(path, access) for path, access in found.items()]
+    return [kernel.Grant(path, access) for path, access in found.items()]
 
 
-def worker_grants(common: Iterable[Grant], settings: WorkerSettings, private: str) -> list[Grant]:
+def worker_grants(common: Iterable[kernel.Grant], settings: WorkerSettings, private: str) -> list[kernel.Grant]:
     """Return the grants of a call's worker, which writes to its own folder only."""
-    own = [Grant("/proc", READ_FOLDER), Grant(private, WRITE)]
+    own = [kernel.Grant("/proc", kernel.READ_FOLDER), kernel.Grant(private, kernel.WRITE)]
     # A program that the worker starts reads /proc under its own process number, which is not known yet.
-    own += [Grant("/proc", READ)] if settings.programs else [Grant(path, READ) for path in _OWN_PROCESS]
+    own += (
+        [kernel.Grant("/proc", kernel.READ)]
+        if settings.programs
+        else [kernel.Grant(path, kernel.READ) for path in _OWN_PROCESS]
+    )
     return [*common, *own]
 
 
-def common_grants(project: Path, settings: WorkerSettings) -> list[Grant]:
+def common_grants(project: Path, settings: WorkerSettings) -> list[kernel.Grant]:
     """Return what a zygote and its workers may both read and start. It lists folders: to be called unconfined."""
     certificates = [os.environ[name] for name in _CERTIFICATE_VARIABLES if name in os.environ]
     system = (*_LIBRARIES, *_CERTIFICATES, *certificates, *_ZONES_AND_LOCALES, *_RESOLVER, *_PROCESSORS)
     readable = [*open_parts(project, settings.closed), *_python_paths(settings.closed)]
-    grants = [Grant(path, READ) for path in dict.fromkeys([*system, *map(str, readable)])]
-    grants += [Grant(path, access) for path, access in _DEVICES.items()]
+    grants = [kernel.Grant(path, kernel.READ) for path in dict.fromkeys([*system, *map(str, readable)])]
+    grants += [kernel.Grant(path, access) for path, access in _DEVICES.items()]
     return [*grants, *program_grants(settings.programs)]
 
 
@@ -251,28 +247,28 @@ def _is_part(path: Path, closed: Path) -> bool:
 # Entering -------------------------------------------------------------------------------------------------------------
 
 
-def confine_zygote(common: Sequence[Grant], settings: WorkerSettings, private: str) -> None:
+def confine_zygote(common: Sequence[kernel.Grant], settings: WorkerSettings, private: str) -> None:
     """Give up files, network ports and the size of files. To be called before the import, which runs project code.
 
     Raises OSError where the kernel refuses.
     """
     sys.dont_write_bytecode = True
-    limit_file_size(settings)
+    kernel.limit_file_size(settings)
     _use_private_folder(private)
-    if enter_domain(zygote_grants(common, private), settings.ports) and settings.ports is not None:
-        refuse_other_sockets()
+    if kernel.enter_domain(zygote_grants(common, private), settings.ports) and settings.ports is not None:
+        kernel.refuse_other_sockets()
 
 
-def confine_worker(common: Sequence[Grant], settings: WorkerSettings, private: str) -> None:
+def confine_worker(common: Sequence[kernel.Grant], settings: WorkerSettings, private: str) -> None:
     """Enter the domain of one call within the zygote's: calls do not see each other's folders and processes."""
     _use_private_folder(private)
-    enter_domain(worker_grants(common, settings, private), None)
+    kernel.enter_domain(worker_grants(common, settings, private), None)
 
 
 def what_is_open() -> str:
     """Return what this kernel cannot enforce of a worker's confinement, as words for the log; empty if nothing."""
-    gaps = describe_gaps(landlock_version())
-    return gaps if has_socket_filter() else "; ".join(filter(None, [gaps, "TCP connections over Multipath TCP"]))
+    gaps = kernel.describe_gaps(kernel.landlock_version())
+    return gaps if kernel.has_socket_filter() else "; ".join(filter(None, [gaps, "TCP connections over Multipath TCP"]))
 
 
 def _use_private_folder(private: str) -> None:

@@ -8,17 +8,8 @@ import sys
 import threading
 from typing import Any
 
+from callagent.workers import protocol
 from callagent.workers.kernel_limits import ForkGuard
-from callagent.workers.protocol import (
-    AskFailed,
-    Frame,
-    FrameError,
-    FrameReader,
-    Plain,
-    Runtime,
-    WorkerSettings,
-    encode_frame,
-)
 
 _READ_BYTES = 256 * 1024
 _MAX_ERROR_TEXT = 2000
@@ -40,9 +31,9 @@ class SocketChannel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._reader = FrameReader()
-        self._frames: list[Frame] = []
-        self._arrived: dict[tuple[str, int], Plain] = {}
+        self._reader = protocol.FrameReader()
+        self._frames: list[protocol.Frame] = []
+        self._arrived: dict[tuple[str, int], protocol.Plain] = {}
         self._turn = threading.Condition()
         self._reading = False
         self._writing = threading.Lock()
@@ -55,38 +46,38 @@ class SocketChannel:
         """Whether this is the worker; False in a process that project code has forked from it."""
         return os.getpid() == self._owner
 
-    def send(self, message: Plain) -> None:
+    def send(self, message: protocol.Plain) -> None:
         self._write("message", 0, message)
 
-    def ask(self, message: Plain) -> Any:
+    def ask(self, message: protocol.Plain) -> Any:
         with self._turn:
             self._asked += 1
             number = self._asked
         if not self._write("ask", number, message):
-            raise AskFailed("a forked process cannot ask")
+            raise protocol.AskFailed("a forked process cannot ask")
         reply = self._wait(("reply", number))
         if "error" in reply:
-            raise AskFailed(str(reply["error"]))
+            raise protocol.AskFailed(str(reply["error"]))
         return reply.get("value")
 
     def answer(self, kind: str, number: int, payload: object) -> None:
         self._write(kind, number, payload)
 
-    def wait_open(self) -> Plain:
+    def wait_open(self) -> protocol.Plain:
         return self._wait(("open", 0))
 
-    def wait_request(self, number: int) -> Plain:
+    def wait_request(self, number: int) -> protocol.Plain:
         return self._wait(("run", number))
 
     def _write(self, kind: str, number: int, payload: object) -> bool:
         """Send a frame, unless this is a forked process; return whether it was sent."""
-        data = encode_frame(kind, number, payload)
+        data = protocol.encode_frame(kind, number, payload)
         with self._writing:
             if self.is_ours:
                 self._socket.sendall(data)
         return self.is_ours
 
-    def _wait(self, wanted: tuple[str, int]) -> Plain:
+    def _wait(self, wanted: tuple[str, int]) -> protocol.Plain:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: wanted in self._arrived or not self._reading)
@@ -97,7 +88,7 @@ class SocketChannel:
 
     def _read_frame(self) -> None:
         """Read one frame for whichever thread waits for it. If that fails, another thread is to try, and to fail."""
-        frame: Frame | None = None
+        frame: protocol.Frame | None = None
         try:
             frame = self._read()
         finally:
@@ -107,7 +98,7 @@ class SocketChannel:
                     self._arrived[frame[0], frame[1]] = frame[2]
                 self._turn.notify_all()
 
-    def _read(self) -> Frame:
+    def _read(self) -> protocol.Frame:
         while not self._frames:
             data = self._socket.recv(_READ_BYTES)
             if not data:
@@ -120,7 +111,7 @@ class SocketChannel:
         self._socket.close()
 
 
-def serve(runtime: Runtime, sock: socket.socket, settings: WorkerSettings) -> None:
+def serve(runtime: protocol.Runtime, sock: socket.socket, settings: protocol.WorkerSettings) -> None:
     """Serve one call until the core closes the socket (`CoreGone`). To be called after `confine_worker()`."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
@@ -157,5 +148,5 @@ def _respond(channel: SocketChannel, kind: str, number: int, payload: object) ->
         os._exit(0)
     try:
         channel.answer(kind, number, payload)
-    except FrameError as error:
+    except protocol.FrameError as error:
         channel.answer("failed", number, str(error))

@@ -7,18 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from callagent.agents.adk.config_keys import (
-    CODE_KEYS,
-    COMMON_KEYS,
-    KEYS,
-    LLM_KEYS,
-    PHONE,
-    agent_kind,
-    check_generation,
-    phone_problems,
-    reference_problem,
-    suggest,
-)
+from callagent.agents.adk import config_keys as keys
 from callagent.agents.kernel import Document, DocumentPath, Findings, InvalidYaml, compose_yaml, type_name
 
 if TYPE_CHECKING:
@@ -155,7 +144,7 @@ class _AgentReader:
         self._files = files
         self._data: Mapping[str, object] = document.data if isinstance(document.data, dict) else {}
         self._agent_class = str(self._data.get("agent_class") or "LlmAgent")
-        self._kind = agent_kind(self._agent_class)
+        self._kind = keys.agent_kind(self._agent_class)
 
     def read(self) -> AgentConfig:
         """Return the agent, with every error noted. What is wrong is left out or read as its default."""
@@ -168,7 +157,7 @@ class _AgentReader:
             data=self._data,
             lines=self._document.lines,
             children=tuple(self._references()),
-            code={key: tuple(self._codes(key)) for key in CODE_KEYS if self._data.get(key)},
+            code={key: tuple(self._codes(key)) for key in keys.CODE_KEYS if self._data.get(key)},
             # An agent of the project's own class may have `tools` of its own making: they are not ours to judge.
             tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
         )
@@ -181,22 +170,22 @@ class _AgentReader:
     def _check_keys(self) -> None:
         if self._kind == "code":
             # The class says which keys it takes, when the project is imported: only its reference is checked here.
-            problem = reference_problem(self._agent_class, self._loader.package)
+            problem = keys.reference_problem(self._agent_class, self._loader.package)
             if problem:
                 self._error(("agent_class",), problem)
             return
-        known = COMMON_KEYS | KEYS[self._kind]
+        known = keys.COMMON_KEYS | keys.KEYS[self._kind]
         for key in self._data:
             if key in known:
                 continue
             # A key that another kind of agent has is no misspelling, and gets no suggestion.
-            if key in LLM_KEYS:
+            if key in keys.LLM_KEYS:
                 self._error((key,), f"a {self._agent_class} has no such key")
             else:
-                self._error((key,), f"there is no such key{suggest(key, known)}")
+                self._error((key,), f"there is no such key{keys.suggest(key, known)}")
 
     def _check_values(self) -> None:
-        checks = COMMON_KEYS | KEYS[self._kind]
+        checks = keys.COMMON_KEYS | keys.KEYS[self._kind]
         for key, value in self._data.items():
             if key in checks and (problem := checks[key](value)):
                 self._error((key,), problem)
@@ -208,7 +197,7 @@ class _AgentReader:
                 self._error((), "the key 'instruction' is missing")
             if self._data.get("model") and self._data.get("model_code"):
                 self._error(("model_code",), "'model' is set too; only one of the two is allowed")
-            for path, problem in check_generation(self._data.get("generate_content_config")):
+            for path, problem in keys.check_generation(self._data.get("generate_content_config")):
                 self._error(("generate_content_config", *path), problem)
 
     def _references(self) -> list[AgentConfig | str]:
@@ -260,7 +249,7 @@ class _AgentReader:
             return None
         for key in item:
             if key not in ("name", "args"):
-                self._error((*path, key), f"there is no such key{suggest(key, ['name', 'args'])}")
+                self._error((*path, key), f"there is no such key{keys.suggest(key, ['name', 'args'])}")
         args = item.get("args") or []
         if not isinstance(args, list) or not all(isinstance(each, dict) and "value" in each for each in args):
             self._error((*path, "args"), "a list of maps with 'value', and 'name' where it has one, is needed")
@@ -272,7 +261,7 @@ class _AgentReader:
         if not isinstance(name, str):
             self._error(path, f"a dotted path is needed but got {type_name(name)}")
             return None
-        problem = reference_problem(name, self._loader.package)
+        problem = keys.reference_problem(name, self._loader.package)
         if problem:
             self._error(path, problem)
             return None
@@ -297,18 +286,18 @@ class _AgentReader:
             return None
         for key in item:
             if key not in ("name", "args"):
-                self._error((*path, key), f"there is no such key{suggest(key, ['name', 'args'])}")
+                self._error((*path, key), f"there is no such key{keys.suggest(key, ['name', 'args'])}")
         name, args = item.get("name"), self._arguments(item.get("args"), (*path, "args"))
         if not isinstance(name, str) or not name:
             self._error((*path, "name"), "the name of a tool is needed")
             return None
         # A name without a dot is a built-in tool. Whether there is such a one is known when the project is imported.
-        problem = reference_problem(name, self._loader.package) if "." in name else ""
+        problem = keys.reference_problem(name, self._loader.package) if "." in name else ""
         if problem:
             self._error((*path, "name"), problem)
             return None
-        if name.startswith(f"{PHONE}."):
-            for key, problem in phone_problems(name.removeprefix(f"{PHONE}."), args or {}):
+        if name.startswith(f"{keys.PHONE}."):
+            for key, problem in keys.phone_problems(name.removeprefix(f"{keys.PHONE}."), args or {}):
                 self._error((*path, *key), problem)
         agent = self._tool_agent(args, path) if name.rpartition(".")[2] == "AgentTool" else None
         if name.rpartition(".")[2] == "LongRunningFunctionTool":
@@ -329,7 +318,7 @@ class _AgentReader:
         place = (*path, "args", "agent")
         for key in args or ():
             if key not in _AGENT_TOOL:
-                self._error((*path, "args", key), f"there is no such key{suggest(key, _AGENT_TOOL)}")
+                self._error((*path, "args", key), f"there is no such key{keys.suggest(key, _AGENT_TOOL)}")
         # Three ways to write it: the reference itself, a map with `config_path` or `code`, and, in older files, that
         # map as a list of `{name, value}`.
         if isinstance(agent, str):

@@ -9,39 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from callagent.agents import tree
+from callagent.agents.adk import config_keys as keys
 from callagent.agents.adk.agent_config import AgentConfig, load_config
-from callagent.agents.adk.config_keys import (
-    EFFECTIVE_GENERATION_KEYS,
-    IGNORED_MCP_ARGUMENTS,
-    MCP_TOOLSETS,
-    PROVIDER_SPECIFIC_KEYS,
-    snake_case,
-)
 from callagent.agents.kernel import CheckReport, Findings
 from callagent.agents.protocol import MetricWriter, ProjectGraph, PromptPosition
-from callagent.agents.tree import (
-    AddedContent,
-    CallbackPoint,
-    CodeNode,
-    Conversation,
-    DescribedProject,
-    LlmNode,
-    LoopNode,
-    ModelRequest,
-    Node,
-    ParallelNode,
-    SequentialNode,
-    SharedState,
-    State,
-    Tool,
-    ToolKind,
-    TreeAgent,
-    TreeSettings,
-    WorkerClient,
-    describe,
-    phone_tool,
-    tree_places,
-)
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models import LanguageModel, for_call
@@ -54,17 +26,19 @@ class AdkProject:
     """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
 
     def __init__(
-        self, path: Path, config: AgentConfig, model: LanguageModel, pool: WorkerPool, settings: TreeSettings
+        self, path: Path, config: AgentConfig, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings
     ) -> None:
         self.name = path.resolve().name
         self.config = config
-        self.shared = SharedState()
+        self.shared = tree.SharedState()
         self._model = model
         self._pool = pool
         self._settings = settings
-        self._description = DescribedProject(f"The project in {path}", partial(describe, pool), _described_tree)
+        self._description = tree.DescribedProject(
+            f"The project in {path}", partial(tree.describe, pool), _described_tree
+        )
 
-    async def prepare(self) -> Node:
+    async def prepare(self) -> tree.Node:
         """Return the tree of agents, importing the project's Python the first time.
 
         Raises `ProjectError` and `WorkerError`.
@@ -89,22 +63,24 @@ class AdkProject:
     async def prompt_positions(
         self, at: datetime | None = None, state: Mapping[str, object] | None = None
     ) -> list[PromptPosition]:
-        return list(tree_places(await self.prepare(), state or {}))
+        return list(tree.tree_places(await self.prepare(), state or {}))
 
-    async def open(self, info: CallInfo, write_metric: MetricWriter) -> TreeAgent:
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> tree.TreeAgent:
         return await self.open_observed(info, None)
 
-    async def open_observed(self, info: CallInfo, observe: Callable[[ModelRequest], None] | None) -> TreeAgent:
+    async def open_observed(
+        self, info: CallInfo, observe: Callable[[tree.ModelRequest], None] | None
+    ) -> tree.TreeAgent:
         """Open as `open` does; `observe` is called with every request to the model."""
         root = await self.prepare()
         user = info.caller or ""
         # Nothing outlives the call of a caller without a number: `SharedState` keeps no keys and no artifacts for "".
         lease = await self._pool.lease({"id": info.call_id, "user_id": user, "app_name": self.name})
-        conversation = Conversation(root, State(self.shared.initial(user)), self.shared, user)
+        conversation = tree.Conversation(root, tree.State(self.shared.initial(user)), self.shared, user)
         settings = self._settings
-        code = WorkerClient(lease, conversation, settings.function_timeout, settings.agent_timeout)
+        code = tree.WorkerClient(lease, conversation, settings.function_timeout, settings.agent_timeout)
         more = {} if observe is None else {"observe": observe}
-        return TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **more)
+        return tree.TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **more)
 
     async def close(self) -> None:
         await self._description.close()
@@ -117,7 +93,7 @@ def adk_runtime(path: Path) -> ProjectRuntime:
 
 
 def load_adk_project(
-    path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None
+    path: Path, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings | None = None
 ) -> AdkProject:
     """Load a project. Raises `ProjectError`, which lists everything that is wrong with the project's files."""
     findings = Findings()
@@ -126,7 +102,7 @@ def load_adk_project(
     if config is None or errors:
         listed = "\n".join(f"  {error}" for error in errors)
         raise ProjectError(f"The project in {path} cannot be loaded:\n{listed}")
-    return AdkProject(path, config, model, pool, settings or TreeSettings())
+    return AdkProject(path, config, model, pool, settings or tree.TreeSettings())
 
 
 # The description comes from a worker, in which the project's code runs: `msgspec.convert` checks every type in it.
@@ -182,31 +158,39 @@ class DescribedAgent(msgspec.Struct):
     tools: list[DescribedTool] = []
 
 
-_PLAIN: dict[str, type[Node]] = {"sequential": SequentialNode, "parallel": ParallelNode, "code": CodeNode}
+_PLAIN: dict[str, type[tree.Node]] = {
+    "sequential": tree.SequentialNode,
+    "parallel": tree.ParallelNode,
+    "code": tree.CodeNode,
+}
 
 
-def _described_tree(answer: Mapping[str, object]) -> Node:
+def _described_tree(answer: Mapping[str, object]) -> tree.Node:
     return build_tree(msgspec.convert(answer["root"], DescribedAgent))
 
 
-def build_tree(described: DescribedAgent) -> Node:
+def build_tree(described: DescribedAgent) -> tree.Node:
     """Build the tree of agents from the description of its root."""
     children = tuple(build_tree(child) for child in described.children)
-    callbacks = {CallbackPoint(point): count for point, count in described.callbacks.items()}
+    callbacks = {tree.CallbackPoint(point): count for point, count in described.callbacks.items()}
     # The children first: a node makes itself the parent of the children that it is given.
     match described.kind:
         case "llm":
             return _llm_node(described, children, callbacks)
         case "loop":
-            node: Node = LoopNode(name=described.name, max_iterations=described.max_iterations, children=children)
+            node: tree.Node = tree.LoopNode(
+                name=described.name, max_iterations=described.max_iterations, children=children
+            )
         case kind:
             node = _PLAIN[kind](name=described.name, children=children)
     node.description, node.callbacks, node.code = described.description, callbacks, described.number
     return node
 
 
-def _llm_node(described: DescribedAgent, children: tuple[Node, ...], callbacks: Mapping[CallbackPoint, int]) -> LlmNode:
-    return LlmNode(
+def _llm_node(
+    described: DescribedAgent, children: tuple[tree.Node, ...], callbacks: Mapping[tree.CallbackPoint, int]
+) -> tree.LlmNode:
+    return tree.LlmNode(
         name=described.name,
         description=described.description,
         children=children,
@@ -230,11 +214,11 @@ def _llm_node(described: DescribedAgent, children: tuple[Node, ...], callbacks: 
     )
 
 
-def _tool(described: DescribedTool) -> Tool:
-    kind = ToolKind(described.kind)
-    if kind is ToolKind.PHONE:
-        return phone_tool(described.name, described.options)
-    return Tool(
+def _tool(described: DescribedTool) -> tree.Tool:
+    kind = tree.ToolKind(described.kind)
+    if kind is tree.ToolKind.PHONE:
+        return tree.phone_tool(described.name, described.options)
+    return tree.Tool(
         name=described.name,
         kind=kind,
         description=described.description or "",
@@ -244,7 +228,7 @@ def _tool(described: DescribedTool) -> Tool:
         skip_summarization=described.skip_summarization,
         text=described.text,
         timeout=described.timeout,
-        adds=AddedContent(described.adds) if described.adds else None,
+        adds=tree.AddedContent(described.adds) if described.adds else None,
         remembers=described.remembers,
     )
 
@@ -270,7 +254,7 @@ async def check_adk_imports(pool: WorkerPool) -> CheckReport:
 
     Raises `WorkerError`.
     """
-    described = await describe(pool)
+    described = await tree.describe(pool)
     return CheckReport(described.errors, described.unreachable)
 
 
@@ -288,7 +272,7 @@ def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
 def _warn(config: AgentConfig, findings: Findings) -> None:
     for tool in config.tools:
         name = tool.name.rpartition(".")[2]
-        for key in IGNORED_MCP_ARGUMENTS if name in MCP_TOOLSETS else ():
+        for key in keys.IGNORED_MCP_ARGUMENTS if name in keys.MCP_TOOLSETS else ():
             if (tool.args or {}).get(key) is not None:
                 findings.warning(config.file, tool.line, f"The tool '{tool.name}': '{key}' has no effect here.")
         if name in _GOOGLE_ONLY:
@@ -296,11 +280,11 @@ def _warn(config: AgentConfig, findings: Findings) -> None:
     # The keys are accepted, because projects are shared with Google's own runtime, where they have an effect.
     generation = config.data.get("generate_content_config")
     for key in generation if isinstance(generation, dict) else ():
-        name = snake_case(str(key))
+        name = keys.snake_case(str(key))
         line = config.line("generate_content_config", str(key))
-        if name in PROVIDER_SPECIFIC_KEYS:
-            models = " and ".join(f"{each}/…" for each in PROVIDER_SPECIFIC_KEYS[name])
+        if name in keys.PROVIDER_SPECIFIC_KEYS:
+            models = " and ".join(f"{each}/…" for each in keys.PROVIDER_SPECIFIC_KEYS[name])
             message = f"'generate_content_config.{key}' has an effect with models {models} only."
             findings.warning(config.file, line, message)
-        if name not in EFFECTIVE_GENERATION_KEYS:
+        if name not in keys.EFFECTIVE_GENERATION_KEYS:
             findings.warning(config.file, line, f"'generate_content_config.{key}' has no effect here.")

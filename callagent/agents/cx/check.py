@@ -9,33 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from callagent.agents.cx import engine, format
 from callagent.agents.cx.cel import Expression
 from callagent.agents.cx.check_python import END_WITHOUT_EFFECT, TRUNK_WITHOUT_EFFECT, PythonChecker
-from callagent.agents.cx.engine import (
-    ambient_sound_problem,
-    as_map,
-    condition_expression,
-    condition_problems,
-    other_tag_lines,
-)
-from callagent.agents.cx.format import (
-    AUTHENTICATION,
-    SYSTEM_TOOLS,
-    UNAVAILABLE,
-    WIDGET_TOOL,
-    AgentConfig,
-    AppReader,
-    CheckRule,
-    CxApp,
-    GuardrailConfig,
-    check_deployments,
-    operations,
-    read_export,
-    referenced_tool_name,
-    settings_without_effect,
-    tool_name,
-    tool_timeout,
-)
 from callagent.agents.cx.guardrails import MODEL_SAFETY, safety_problem, safety_settings
 from callagent.agents.cx.project import describe_app
 from callagent.agents.kernel import CheckReport, Findings
@@ -67,7 +43,7 @@ _APP_SETTINGS_WITHOUT_EFFECT: Mapping[tuple[str, ...], str] = {
 }
 """Path of a setting in the main file -> what `check` says of it."""
 _PROACTIVE = "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
-_SESSION_KINDS: Mapping[str, str] = {"clientFunction": "client functions", WIDGET_TOOL: "widgets"}
+_SESSION_KINDS: Mapping[str, str] = {"clientFunction": "client functions", format.WIDGET_TOOL: "widgets"}
 _CONNECTION_SETTINGS = ("serviceDirectoryConfig", "tlsConfig")
 # The platform's documented limits. They are warnings, because larger apps work here.
 _MAX_OF_APP = (("agents", 100), ("tools", 200), ("variables", 100))
@@ -78,9 +54,9 @@ def check_cx_app(path: Path) -> CheckReport:
     """Report everything that the files show; no code of the app is run."""
     findings = Findings()
     try:
-        served = read_export(path).served(findings)
+        served = format.read_export(path).served(findings)
     except ProjectError as error:
-        findings.error(path.name, 1, str(error), CheckRule.UNREADABLE.value)
+        findings.error(path.name, 1, str(error), format.CheckRule.UNREADABLE.value)
         return findings.report()
     for each in served:
         _Checker(each.app, each.reader).check()
@@ -105,7 +81,7 @@ async def check_cx_imports(pool: WorkerPool) -> CheckReport:
 class _Checker:
     """The check of one version of an app."""
 
-    def __init__(self, app: CxApp, reader: AppReader) -> None:
+    def __init__(self, app: format.CxApp, reader: format.AppReader) -> None:
         self._app = app
         self._reader = reader
         self._python = PythonChecker(app, reader)
@@ -118,22 +94,24 @@ class _Checker:
         for name, limit in _MAX_OF_APP:
             if counts[name] > limit:
                 self._reader.warning(
-                    CheckRule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}"
+                    format.CheckRule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}"
                 )
-        if problem := ambient_sound_problem(app.data):
-            self._reader.warning(CheckRule.NO_EFFECT, app_file, "ambientSoundConfig", problem)
+        if problem := engine.ambient_sound_problem(app.data):
+            self._reader.warning(format.CheckRule.NO_EFFECT, app_file, "ambientSoundConfig", problem)
         for key, problem in _settings_without_effect(app.data):
-            rule = CheckRule.RECORDING_PATH if key.endswith("udioRecordingConfig") else CheckRule.NO_EFFECT
+            rule = (
+                format.CheckRule.RECORDING_PATH if key.endswith("udioRecordingConfig") else format.CheckRule.NO_EFFECT
+            )
             self._reader.warning(rule, app_file, key, problem)
         # The app is checked as it is exported; of its deployments only what is written about them.
-        check_deployments(self._reader)
+        format.check_deployments(self._reader)
         for agent in app.agents.values():
             self._check_agent(agent)
         self._check_tools()
         for toolset in app.toolsets.values():
             if toolset.schema is None and toolset.mcp is None:
                 self._reader.warning(
-                    CheckRule.NOT_HERE,
+                    format.CheckRule.NOT_HERE,
                     toolset.file,
                     toolset.name,
                     "this toolset does not work here: only OpenAPI and MCP toolsets do",
@@ -144,16 +122,16 @@ class _Checker:
         for guardrail in app.guardrails.values():
             self._check_safety(guardrail)
 
-    def _check_safety(self, guardrail: GuardrailConfig) -> None:
+    def _check_safety(self, guardrail: format.GuardrailConfig) -> None:
         if MODEL_SAFETY not in guardrail.data:
             return
         message = f"'{MODEL_SAFETY}' is enforced by Gemini's own models only: others answer without it"
-        self._reader.warning(CheckRule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
+        self._reader.warning(format.CheckRule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
         for kind, threshold in safety_settings(guardrail.data):
             if problem := safety_problem(kind, threshold):
                 # The message quotes what is wrong; the finding stands at the line that has it.
                 bad = threshold if threshold in problem else kind
-                self._reader.warning(CheckRule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
+                self._reader.warning(format.CheckRule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
 
     def _check_other_code(self) -> None:
         """Check the Python of guardrails, transfer rules and fakes."""
@@ -167,38 +145,41 @@ class _Checker:
             if tool.fake is not None:
                 self._python.check_file(tool.fake)
 
-    def _check_agent(self, agent: AgentConfig) -> None:
+    def _check_agent(self, agent: format.AgentConfig) -> None:
         if "remoteDialogflowAgent" in agent.data:
             self._reader.error(
-                CheckRule.NOT_HERE,
+                format.CheckRule.NOT_HERE,
                 agent.file,
                 "remoteDialogflowAgent",
                 "remote agents do not run here: write the agent in this app",
             )
         if len(agent.tools) > _MAX_TOOLS_PER_AGENT:
             self._reader.warning(
-                CheckRule.LIMIT, agent.file, "tools", f"{len(agent.tools)} tools; the platform takes 100 per agent"
+                format.CheckRule.LIMIT,
+                agent.file,
+                "tools",
+                f"{len(agent.tools)} tools; the platform takes 100 per agent",
             )
         if sum(len(row) for row in agent.callbacks.values()) > _MAX_CALLBACKS_PER_AGENT:
             self._reader.warning(
-                CheckRule.LIMIT, agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent"
+                format.CheckRule.LIMIT, agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent"
             )
         for point, row in agent.callbacks.items():
             for code in row:
                 self._python.check_callback(code, point)
         for key, problem in _callbacks_without_effect(agent.data):
-            self._reader.warning(CheckRule.NO_EFFECT, agent.file, key, problem)
+            self._reader.warning(format.CheckRule.NO_EFFECT, agent.file, key, problem)
         self._instructions.check(agent)
         for rule in objects_at(agent.data, "transferRules"):
             for kind in ("deterministicTransfer", "disablePlannerTransfer"):
-                if expression := condition_expression(rule.get(kind)):
+                if expression := engine.condition_expression(rule.get(kind)):
                     self._check_expression(agent, expression)
 
-    def _check_expression(self, agent: AgentConfig, expression: str) -> None:
+    def _check_expression(self, agent: format.AgentConfig, expression: str) -> None:
         try:
             Expression(expression)
         except ValueError as error:
-            self._reader.error(CheckRule.CONDITION, agent.file, "expression", f"'{expression}': {error}")
+            self._reader.error(format.CheckRule.CONDITION, agent.file, "expression", f"'{expression}': {error}")
 
     def _check_tools(self) -> None:
         for tool in self._app.tools.values():
@@ -208,32 +189,34 @@ class _Checker:
                     f"{_SESSION_KINDS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
                     "calls one"
                 )
-                self._reader.warning(CheckRule.CLIENT_FUNCTION, tool.file, tool.kind, message)
-                for key, problem in settings_without_effect(tool.own):
-                    self._reader.warning(CheckRule.NO_EFFECT, tool.file, key, problem)
-            elif tool.kind in UNAVAILABLE:
+                self._reader.warning(format.CheckRule.CLIENT_FUNCTION, tool.file, tool.kind, message)
+                for key, problem in format.settings_without_effect(tool.own):
+                    self._reader.warning(format.CheckRule.NO_EFFECT, tool.file, key, problem)
+            elif tool.kind in format.UNAVAILABLE:
                 message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
-                self._reader.warning(CheckRule.NOT_HERE, tool.file, tool.kind, message)
+                self._reader.warning(format.CheckRule.NOT_HERE, tool.file, tool.kind, message)
             self._check_timeout(tool.file, tool.data)
             if tool.code is not None:
                 self._python.check_tool(tool, tool.code)
 
     def _check_timeout(self, file: str, data: JsonObject) -> None:
-        if data.get("timeout") is not None and tool_timeout(data) is None:
+        if data.get("timeout") is not None and format.tool_timeout(data) is None:
             message = f"'{data['timeout']}' has no effect: write a duration such as '20s'"
-            self._reader.warning(CheckRule.NO_EFFECT, file, "timeout", message)
+            self._reader.warning(format.CheckRule.NO_EFFECT, file, "timeout", message)
 
     def _check_authentication(self, file: str, data: JsonObject) -> None:
         """Report kinds of authentication that requests go without, and settings of connections without effect."""
         for own in (object_at(data, key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
             for kind in object_at(own, "apiAuthentication"):
-                if kind not in AUTHENTICATION:
-                    message = f"'{kind}' does not work here, requests go without it: use {', '.join(AUTHENTICATION)}"
-                    self._reader.warning(CheckRule.AUTHENTICATION, file, kind, message)
+                if kind not in format.AUTHENTICATION:
+                    message = (
+                        f"'{kind}' does not work here, requests go without it: use {', '.join(format.AUTHENTICATION)}"
+                    )
+                    self._reader.warning(format.CheckRule.AUTHENTICATION, file, kind, message)
             for kind in _CONNECTION_SETTINGS:
                 if own.get(kind):
                     message = f"'{kind}' has no effect here: the system's certificates and names do"
-                    self._reader.warning(CheckRule.NO_EFFECT, file, kind, message)
+                    self._reader.warning(format.CheckRule.NO_EFFECT, file, kind, message)
 
 
 def _settings_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
@@ -244,7 +227,7 @@ def _settings_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
     for declared in objects_at(data, "variableDeclarations"):
         if declared.get("name") in _TRANSFER_VARIABLES:
             default = object_at(declared, "schema").get("default")
-            for key in as_map(default).keys() & _TRANSFER_SETTINGS_WITHOUT_EFFECT.keys():
+            for key in engine.as_map(default).keys() & _TRANSFER_SETTINGS_WITHOUT_EFFECT.keys():
                 yield key, f"'{key}' {_TRANSFER_SETTINGS_WITHOUT_EFFECT[key]}"
 
 
@@ -265,11 +248,11 @@ _NEGATIVE = re.compile(r"<trigger>.*?(?:\bNOT\b|\bnot (?:an?|the)\b).*?</trigger
 class InstructionChecker:
     """The check of an app's instructions."""
 
-    def __init__(self, app: CxApp, reader: AppReader) -> None:
+    def __init__(self, app: format.CxApp, reader: format.AppReader) -> None:
         self._app = app
         self._reader = reader
 
-    def check(self, agent: AgentConfig) -> None:
+    def check(self, agent: format.AgentConfig) -> None:
         """Check an agent's instruction. Findings have the line of its text file, or line 1 where it is in place."""
         # In place, an instruction is one line of JSON: its own lines are not those of the file.
         named = str(agent.data.get("instruction"))
@@ -279,72 +262,72 @@ class InstructionChecker:
         def at(line: int) -> int:
             return line if own_file else 1
 
-        for line, problem in condition_problems(agent.instruction):
-            self._reader.error_at(CheckRule.CONDITION, file, at(line), problem)
-        for line in other_tag_lines(agent.instruction):
+        for line, problem in engine.condition_problems(agent.instruction):
+            self._reader.error_at(format.CheckRule.CONDITION, file, at(line), problem)
+        for line in engine.other_tag_lines(agent.instruction):
             message = "only conditions are evaluated: the model sees this '{% … %}' as it is written"
-            self._reader.warning_at(CheckRule.OTHER_TAG, file, at(line), message)
+            self._reader.warning_at(format.CheckRule.OTHER_TAG, file, at(line), message)
         for rule, line, message in (*self._references(agent), *_lint_form(agent.instruction)):
             self._reader.warning_at(rule, file, at(line), message)
         self._check_unnamed(agent)
 
-    def _references(self, agent: AgentConfig) -> Iterator[tuple[CheckRule, int, str]]:
+    def _references(self, agent: format.AgentConfig) -> Iterator[tuple[format.CheckRule, int, str]]:
         tools = self._tools(agent)
         for found in _REFERENCE.finditer(agent.instruction):
             line, name = _line(agent.instruction, found), found[2]
             if found[1] == "AGENT" and self._app.agent_named(name) is None:
-                yield CheckRule.NO_SUCH_AGENT, line, f"'{found[0]}': there is no such agent in agents/"
+                yield format.CheckRule.NO_SUCH_AGENT, line, f"'{found[0]}': there is no such agent in agents/"
             if found[1] != "AGENT" and tools is not None and name not in tools:
-                yield CheckRule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
+                yield format.CheckRule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
 
-    def _tools(self, agent: AgentConfig) -> set[str] | None:
+    def _tools(self, agent: format.AgentConfig) -> set[str] | None:
         """Return the names by which an instruction may refer to the agent's tools; None: a server lists them."""
         # Authors write any of a tool's names, and the model is told the right one (`instruction.render`).
-        names: set[str] = {*SYSTEM_TOOLS, *agent.tools}
+        names: set[str] = {*format.SYSTEM_TOOLS, *agent.tools}
         for each in agent.tools:
             found = self._app.tool_named(each)
             if found is not None:
                 tool = self._app.tools[found]
-                names |= {tool.name, tool.display_name, tool.function, tool_name(tool)}
+                names |= {tool.name, tool.display_name, tool.function, format.tool_name(tool)}
         for each, _ in agent.toolsets:
             named = self._app.toolset_named(each)
             toolset = self._app.toolsets[named] if named else None
             if toolset is None or toolset.schema is None:
                 return None
-            for operation in operations(toolset.schema):
+            for operation in format.operations(toolset.schema):
                 names |= {operation.name, f"{toolset.name}_{operation.name}",
                           f"{toolset.display_name}_{operation.name}"}  # fmt: skip
         return names
 
-    def _check_unnamed(self, agent: AgentConfig) -> None:
+    def _check_unnamed(self, agent: format.AgentConfig) -> None:
         """Report tools that an instruction does not name although it names others: they may have been forgotten."""
         named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] != "AGENT"}
         # An instruction that names no tool at all leaves the choice to the model.
         if not named:
             return
-        known = {referenced_tool_name(self._app, {"tool": each}) for each in named} | named
+        known = {format.referenced_tool_name(self._app, {"tool": each}) for each in named} | named
         for each in agent.tools:
-            name = referenced_tool_name(self._app, {"tool": each})
-            if each.rsplit("/", 1)[-1] not in SYSTEM_TOOLS and not {each, name} & known:
+            name = format.referenced_tool_name(self._app, {"tool": each})
+            if each.rsplit("/", 1)[-1] not in format.SYSTEM_TOOLS and not {each, name} & known:
                 message = f"the instruction names other tools and never '{each}'"
-                self._reader.warning(CheckRule.TOOL_NOT_NAMED, agent.file, each, message)
+                self._reader.warning(format.CheckRule.TOOL_NOT_NAMED, agent.file, each, message)
 
 
-def _lint_form(instruction: str) -> Iterator[tuple[CheckRule, int, str]]:
+def _lint_form(instruction: str) -> Iterator[tuple[format.CheckRule, int, str]]:
     """Yield rule, line and message of what makes models misread an instruction, or callers wait for it."""
     for found in _OTHER_SYNTAX.finditer(instruction):
         message = f"'{found[0]}': references are written {{@AGENT: name}} and {{@TOOL: name}}"
-        yield CheckRule.REFERENCE_SYNTAX, _line(instruction, found), message
+        yield format.CheckRule.REFERENCE_SYNTAX, _line(instruction, found), message
     for found in _TASKFLOW.finditer(instruction):
         if "<subtask" not in found[1] and "<step" not in found[1]:
-            yield CheckRule.TASKFLOW, _line(instruction, found), "<taskflow> has neither <subtask> nor <step>"
+            yield format.CheckRule.TASKFLOW, _line(instruction, found), "<taskflow> has neither <subtask> nor <step>"
     for found in _NEGATIVE.finditer(instruction):
         message = "a <trigger> should say what is the case: models misread negations"
-        yield CheckRule.NEGATIVE_TRIGGER, _line(instruction, found), message
+        yield format.CheckRule.NEGATIVE_TRIGGER, _line(instruction, found), message
     words = len(instruction.split())
     if words > MAX_WORDS:
         message = f"{words} words: the model reads them before each answer, and the caller waits; child agents may help"
-        yield CheckRule.LONG_INSTRUCTION, 1, message
+        yield format.CheckRule.LONG_INSTRUCTION, 1, message
 
 
 def _line(text: str, found: re.Match[str]) -> int:

@@ -9,16 +9,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from callagent.agents.cx.format import (
-    AppReader,
-    CheckRule,
-    Code,
-    CxApp,
-    ToolConfig,
-    operations,
-    recording_path,
-    tool_name,
-)
+from callagent.agents.cx import format
 
 _DEFAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
@@ -51,12 +42,12 @@ _ARGUMENTS = {
 class PythonChecker:
     """The check of an app's Python files."""
 
-    def __init__(self, app: CxApp, reader: AppReader) -> None:
+    def __init__(self, app: format.CxApp, reader: format.AppReader) -> None:
         self._app = app
         self._reader = reader
         self._callable = _callable_tools(app)
 
-    def check_callback(self, code: Code, point: str) -> None:
+    def check_callback(self, code: format.Code, point: str) -> None:
         """Check the file of a callback at a point, such as `before_model`."""
         name = f"{point}_callback"
         tree = self.check_file(code)
@@ -65,7 +56,7 @@ class PythonChecker:
         functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
         if not functions:
             self._reader.error_at(
-                CheckRule.NO_CALLBACK,
+                format.CheckRule.NO_CALLBACK,
                 code.file,
                 1,
                 f"the file has no function '{name}': a callback's function has the name of its point",
@@ -78,10 +69,10 @@ class PythonChecker:
         unknown = [each.arg for each in taken.args[:required] if each.arg not in _ARGUMENTS[point]]
         if unknown:
             message = f"{name} is called with {', '.join(sorted(_ARGUMENTS[point]))}, not with {', '.join(unknown)}"
-            self._reader.error_at(CheckRule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
+            self._reader.error_at(format.CheckRule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
         self._warn(code, lint_callback(tree, functions[-1], point, CLASSES))
 
-    def check_tool(self, tool: ToolConfig, code: Code) -> None:
+    def check_tool(self, tool: format.ToolConfig, code: format.Code) -> None:
         """Check the file of a Python tool."""
         tree = self.check_file(code)
         if tree is None:
@@ -91,19 +82,19 @@ class PythonChecker:
         for function in named or functions[:1]:
             if function.args.kwarg:
                 message = f"'{function.name}' may not take **kwargs: name its arguments, as the model is told of them"
-                self._reader.error_at(CheckRule.KEYWORDS, code.file, function.lineno, message)
+                self._reader.error_at(format.CheckRule.KEYWORDS, code.file, function.lineno, message)
             for line, problem in lint_tool_defaults(function):
-                self._reader.warning_at(CheckRule.DEFAULT, code.file, line, problem)
+                self._reader.warning_at(format.CheckRule.DEFAULT, code.file, line, problem)
             self._warn(code, lint_tool(function, described=bool(tool.description)))
 
-    def check_file(self, code: Code) -> ast.Module | None:
+    def check_file(self, code: format.Code) -> ast.Module | None:
         """Check what holds for all Python of an app, and return the parsed file; None: it is not valid Python."""
         try:
             tree = ast.parse(code.source)
         except (SyntaxError, ValueError) as error:
             line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
             message = f"not valid Python: {getattr(error, 'msg', error)}"
-            self._reader.error_at(CheckRule.NOT_PYTHON, code.file, line, message)
+            self._reader.error_at(format.CheckRule.NOT_PYTHON, code.file, line, message)
             return None
         self._imports(code, tree)
         self._recordings(code)
@@ -111,18 +102,18 @@ class PythonChecker:
         self._warn(code, lint_file(tree, self._callable))
         return tree
 
-    def _warn(self, code: Code, found: Iterator[LintFinding]) -> None:
+    def _warn(self, code: format.Code, found: Iterator[LintFinding]) -> None:
         for rule, line, message in found:
             self._reader.warning_at(rule, code.file, line, message)
 
-    def _recordings(self, code: Code) -> None:
+    def _recordings(self, code: format.Code) -> None:
         for number, text in enumerate(code.source.splitlines(), 1):
             for uri in _RECORDING.findall(text):
-                if recording_path(self._app.files, uri) is None:
+                if format.recording_path(self._app.files, uri) is None:
                     message = f"'{uri}' is not played: there is no such WAV file in the app, nor in its audio/"
-                    self._reader.warning_at(CheckRule.RECORDING, code.file, number, message)
+                    self._reader.warning_at(format.CheckRule.RECORDING, code.file, number, message)
 
-    def _imports(self, code: Code, tree: ast.Module) -> None:
+    def _imports(self, code: format.Code, tree: ast.Module) -> None:
         # Imported here: the worker's half brings pydantic, which takes a while to load.
         from callagent.agents.cx.runtime import may_import
 
@@ -134,7 +125,7 @@ class PythonChecker:
             for name in dict.fromkeys(names):
                 if not may_import(name):
                     message = f"'{name}' may not be imported: the standard library, pydantic, numpy and protobuf may"
-                    self._reader.error_at(CheckRule.IMPORT, code.file, getattr(each, "lineno", 1), message)
+                    self._reader.error_at(format.CheckRule.IMPORT, code.file, getattr(each, "lineno", 1), message)
 
 
 def _lint_transfers(source: str) -> Iterator[LintFinding]:
@@ -143,23 +134,23 @@ def _lint_transfers(source: str) -> Iterator[LintFinding]:
     whole = "LIVE_AGENT_HANDOFF" in source
     for number, text in enumerate(source.splitlines(), 1):
         if found := _TRUNK.search(text):
-            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {TRUNK_WITHOUT_EFFECT}"
+            yield format.CheckRule.NO_EFFECT, number, f"'{found[1]}' {TRUNK_WITHOUT_EFFECT}"
         if whole and (found := _END_SESSION.search(text)):
-            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {END_WITHOUT_EFFECT}"
+            yield format.CheckRule.NO_EFFECT, number, f"'{found[1]}' {END_WITHOUT_EFFECT}"
 
 
-def _callable_tools(app: CxApp) -> frozenset[str] | None:
+def _callable_tools(app: format.CxApp) -> frozenset[str] | None:
     """Return the tools that code may call; None: not known, because a server lists its own."""
     # An MCP server is asked only when the app's Python is run, which this check does not do.
     if any(toolset.schema is None for toolset in app.toolsets.values()):
         return None
-    names = {tool_name(tool) for tool in app.tools.values()} | set(app.tools)
+    names = {format.tool_name(tool) for tool in app.tools.values()} | set(app.tools)
     for toolset in app.toolsets.values():
-        names |= {f"{toolset.display_name}_{each.name}" for each in operations(toolset.schema or {})}
+        names |= {f"{toolset.display_name}_{each.name}" for each in format.operations(toolset.schema or {})}
     return frozenset(names)
 
 
-LintFinding = tuple[CheckRule, int, str]
+LintFinding = tuple[format.CheckRule, int, str]
 """Rule, line and message."""
 _CAMEL_CASE = re.compile(r"[a-z]+[A-Z]\w*")
 _TYPING = frozenset(
@@ -174,7 +165,7 @@ def lint_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[LintFi
     for each in ast.walk(tree):
         if isinstance(each, ast.ExceptHandler) and each.type is None:
             message = "a bare 'except:' hides every failure, the end of the process included: name what is caught"
-            yield CheckRule.BARE_EXCEPT, each.lineno, message
+            yield format.CheckRule.BARE_EXCEPT, each.lineno, message
         if isinstance(each, ast.Call):
             yield from _lint_call(each, tools)
 
@@ -185,44 +176,52 @@ def lint_callback(
     """Yield what a callback may do wrong. `classes`: the class of each of its arguments."""
     for each in ast.walk(tree):
         if isinstance(each, ast.FunctionDef) and _CAMEL_CASE.fullmatch(each.name):
-            yield CheckRule.CAMEL_CASE, each.lineno, f"'{each.name}': functions are named in snake_case on the platform"
+            yield (
+                format.CheckRule.CAMEL_CASE,
+                each.lineno,
+                f"'{each.name}': functions are named in snake_case on the platform",
+            )
     for argument in function.args.args:
         hint = _hint(argument.annotation)
         expected = classes.get(argument.arg, "")
         if hint and expected and hint.lower() != expected.lower():
             message = f"'{argument.arg}' is hinted as {hint}; it is given as {expected}"
-            yield CheckRule.ANNOTATION, argument.lineno, message
+            yield format.CheckRule.ANNOTATION, argument.lineno, message
     if point in ("before_model", "after_model"):
         for returned in _returns(function):
             if isinstance(returned.value, ast.Dict):
                 message = "a dictionary is no answer of a model: LlmResponse or None is expected"
-                yield CheckRule.RETURNS_DICT, returned.lineno, message
+                yield format.CheckRule.RETURNS_DICT, returned.lineno, message
 
 
 def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[LintFinding]:
     """Yield what a tool's function may do wrong. `described`: the tool has a description of its own."""
     if not described and not ast.get_docstring(function):
         message = f"'{function.name}' has neither docstring nor description: the model does not know what it is for"
-        yield CheckRule.NO_DOCSTRING, function.lineno, message
+        yield format.CheckRule.NO_DOCSTRING, function.lineno, message
     for argument in (*function.args.args, *function.args.kwonlyargs):
         if argument.annotation is None and argument.arg not in _NOT_HINTED:
             message = f"'{argument.arg}' has no type hint: the model is told that it is a text"
-            yield CheckRule.NO_HINT, argument.lineno, message
+            yield format.CheckRule.NO_HINT, argument.lineno, message
     # A function that only raises tells the model something: the error.
     raises = any(isinstance(each, ast.Raise) for each in ast.walk(function))
     if not raises and not any(each.value is not None for each in _returns(function)):
-        yield CheckRule.NO_RETURN, function.lineno, f"'{function.name}' returns nothing: the model is told nothing"
+        yield (
+            format.CheckRule.NO_RETURN,
+            function.lineno,
+            f"'{function.name}' returns nothing: the model is told nothing",
+        )
 
 
 def _lint_call(call: ast.Call, tools: frozenset[str] | None) -> Iterator[LintFinding]:
     called = call.func
     if isinstance(called, ast.Name) and called.id == "Part" and any(each.arg == "text" for each in call.keywords):
-        yield CheckRule.BARE_PART, call.lineno, "'Part(text=…)': the platform's way is 'Part.from_text(text=…)'"
+        yield format.CheckRule.BARE_PART, call.lineno, "'Part(text=…)': the platform's way is 'Part.from_text(text=…)'"
     if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
         return
     if tools is not None and called.value.id in ("tools", "async_tools") and called.attr not in tools:
         known = ", ".join(sorted(tools)) or "none"
-        yield CheckRule.CALLED_TOOL, call.lineno, f"the app has no tool '{called.attr}'; it has: {known}"
+        yield format.CheckRule.CALLED_TOOL, call.lineno, f"the app has no tool '{called.attr}'; it has: {known}"
 
 
 def _lint_typing(tree: ast.Module) -> Iterator[LintFinding]:
@@ -236,7 +235,11 @@ def _lint_typing(tree: ast.Module) -> Iterator[LintFinding]:
     for each in ast.walk(tree):
         if isinstance(each, ast.Name) and each.id in _TYPING - bound - reported:
             reported.add(each.id)
-            yield CheckRule.TYPING, each.lineno, f"'{each.id}' is not imported from typing: the platform needs that"
+            yield (
+                format.CheckRule.TYPING,
+                each.lineno,
+                f"'{each.id}' is not imported from typing: the platform needs that",
+            )
 
 
 def _hint(annotation: ast.expr | None) -> str:

@@ -13,45 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from callagent.agents.cx.engine import (
-    CxAgent,
-    PlatformCode,
-    TurnEffects,
-    app_tools,
-    build_tree,
-    read_call_settings,
-    recording_folder,
-    render,
-    telephony_variables,
-)
-from callagent.agents.cx.format import (
-    AppExport,
-    CheckRule,
-    CxApp,
-    Recordings,
-    ServedApp,
-    app_folder,
-    choose_version,
-    read_export,
-    widgets_of,
-)
+from callagent.agents import tree
+from callagent.agents.cx import engine, format
 from callagent.agents.cx.guardrails import GuardrailChecker
 from callagent.agents.kernel import Finding
 from callagent.agents.protocol import MetricWriter, ProjectGraph, PromptPosition
-from callagent.agents.tree import (
-    Conversation,
-    DescribedProject,
-    LlmNode,
-    ModelRequest,
-    ProjectDescription,
-    SharedState,
-    State,
-    Tool,
-    TreeSettings,
-    WorkerClient,
-    describe,
-    tree_places,
-)
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError, WorkerError
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, object_at
@@ -74,7 +40,7 @@ class OpenOptions(TypedDict, total=False):
     """Answers in place of tools; they go before fakes."""
     clients: bool
     """A client carries out the app's client functions and shows its widgets."""
-    observe: Callable[[ModelRequest], None] | None
+    observe: Callable[[tree.ModelRequest], None] | None
     """Called with every request to the model."""
 
 
@@ -84,43 +50,45 @@ class _DescribedApp:
 
     described: JsonObject
     """Declarations of Python and MCP tools by name."""
-    tools: Mapping[str, Tool]
-    root: LlmNode
+    tools: Mapping[str, tree.Tool]
+    root: tree.LlmNode
 
 
 class CxVersion:
     """One version of an app. Model and worker pool are shared with the other versions and closed by their owner."""
 
-    def __init__(self, served: ServedApp, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
-        self.app: CxApp = served.app
+    def __init__(
+        self, served: format.ServedApp, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings
+    ) -> None:
+        self.app: format.CxApp = served.app
         self.variant = served.variant
         """The version's name in records; empty where all calls get the same version."""
         self._deployment = served.deployment
         self._model = model
         self._pool = pool
-        own = read_call_settings(self.app)
+        own = engine.read_call_settings(self.app)
         self.settings = replace(
             settings,
             parallel_tools=self.app.data.get("toolExecutionMode") != "SEQUENTIAL",
             fallback_utterance=own.fallback or settings.fallback_utterance,
         )
-        self._recordings = Recordings(self.app.files)
+        self._recordings = format.Recordings(self.app.files)
         ask = partial(describe_app, pool, self.variant, self._deployment)
-        self._description = DescribedProject(f"The app '{self.app.name}'", ask, self._build)
+        self._description = tree.DescribedProject(f"The app '{self.app.name}'", ask, self._build)
 
-    async def prepare(self) -> LlmNode:
+    async def prepare(self) -> tree.LlmNode:
         """Run the app's Python once and return the tree. Raises `ProjectError` and `WorkerError`."""
         return (await self._description.get()).root
 
     def _build(self, answer: JsonObject) -> _DescribedApp:
         described = object_at(answer, "tools")
-        return _DescribedApp(described, app_tools(self.app, described), build_tree(self.app, described))
+        return _DescribedApp(described, engine.app_tools(self.app, described), engine.build_tree(self.app, described))
 
-    async def open(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
+    async def open(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> engine.CxAgent:
         """Lease a worker and make the agent of one call."""
         app = await self._description.get()
         # With a client the tree has tools that it has not on the telephone; without one all calls share a tree.
-        root = build_tree(self.app, app.described, clients=True) if options.get("clients") else app.root
+        root = engine.build_tree(self.app, app.described, clients=True) if options.get("clients") else app.root
         context: MutableJsonObject = {
             "variant": self.variant,
             "deployment": self._deployment,
@@ -134,15 +102,15 @@ class CxVersion:
         lease = await self._pool.lease(context)
         variables = options.get("variables") or {}
         # A copy of the defaults, because all calls share the app and code changes values in place.
-        state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **variables})
-        conversation = Conversation(root, state, SharedState(), "", time.time)
-        effects = TurnEffects(write_metric, self._recordings)
+        state = tree.State({**copy.deepcopy(dict(self.app.variables)), **engine.telephony_variables(info), **variables})
+        conversation = tree.Conversation(root, state, tree.SharedState(), "", time.time)
+        effects = engine.TurnEffects(write_metric, self._recordings)
         worker = self._worker(lease, conversation, context)
         model = for_call(self._model)
         guardrail_checker = GuardrailChecker(worker, conversation, model)
-        widgets = widgets_of(self.app) if options.get("clients") else {}
-        code = PlatformCode(self.app, worker, conversation, guardrail_checker, effects, app.tools, widgets)
-        return CxAgent(
+        widgets = format.widgets_of(self.app) if options.get("clients") else {}
+        code = engine.PlatformCode(self.app, worker, conversation, guardrail_checker, effects, app.tools, widgets)
+        return engine.CxAgent(
             self.app,
             conversation,
             code,
@@ -150,13 +118,13 @@ class CxVersion:
             model,
             self.settings,
             options.get("observe"),
-            recording=recording_folder(self.app, info),
+            recording=engine.recording_folder(self.app, info),
             variant=self.variant,
         )
 
-    def _worker(self, lease: Lease, conversation: Conversation, context: MutableJsonObject) -> WorkerClient:
+    def _worker(self, lease: Lease, conversation: tree.Conversation, context: MutableJsonObject) -> tree.WorkerClient:
         settings = self.settings
-        return WorkerClient(
+        return tree.WorkerClient(
             lease,
             conversation,
             settings.function_timeout,
@@ -182,7 +150,9 @@ class CxProject:
     closes the worker pool, which is its own; the model is shared with other projects.
     """
 
-    def __init__(self, exported: AppExport, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
+    def __init__(
+        self, exported: format.AppExport, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings
+    ) -> None:
         """Read what is served. Raises `ProjectError` that lists everything that is wrong with its files."""
         self._exported = exported
         self._served = served = exported.load()
@@ -198,7 +168,7 @@ class CxProject:
         self.app = self._first.app
         self.name = self.app.name
 
-    async def prepare(self) -> LlmNode:
+    async def prepare(self) -> tree.LlmNode:
         """Run the Python of all versions once and return the first version's tree.
 
         Raises `ProjectError` and `WorkerError`.
@@ -249,18 +219,20 @@ class CxProject:
         variables = {**self.app.variables, **(state or {})}
         root = await self._first.prepare()
         # Where traffic is split, the first version stands for all.
-        return list(tree_places(root, variables, lambda node: render(self.app, node.name, variables)))
+        return list(tree.tree_places(root, variables, lambda node: engine.render(self.app, node.name, variables)))
 
-    async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> engine.CxAgent:
         return await self.open_with(info, write_metric)
 
-    async def open_with(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
+    async def open_with(
+        self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]
+    ) -> engine.CxAgent:
         """Open an agent for a session or a test. The version depends on the call's identifier alone."""
-        version = self._versions[choose_version(self._served, info.call_id).variant]
+        version = self._versions[format.choose_version(self._served, info.call_id).variant]
         return await version.open(info, write_metric, **options)
 
     @asynccontextmanager
-    async def open_for_test(self, variables: JsonObject, mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
+    async def open_for_test(self, variables: JsonObject, mocks: Mocks | None = None) -> AsyncIterator[engine.CxAgent]:
         """Open an agent for a test without a call, with fakes and mocks in place of tools, and close it afterwards."""
 
         async def write_metric(name: str, value: JsonValue) -> None:
@@ -318,7 +290,7 @@ class CxTestProject:
     ) -> list[PromptPosition]:
         return await self._project.prompt_positions(at, {**self._variables, **(state or {})})
 
-    async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> engine.CxAgent:
         return await self._project.open_with(
             info, write_metric, variables=self._variables, fakes=True, mocks=self._mocks
         )
@@ -329,15 +301,17 @@ class CxTestProject:
 
 def cx_runtime(path: Path) -> ProjectRuntime:
     """Return what a worker pool loads for the app in `path`."""
-    return ProjectRuntime(RUNTIME, path, app_folder(path))
+    return ProjectRuntime(RUNTIME, path, format.app_folder(path))
 
 
-def load_cx_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None) -> CxProject:
+def load_cx_app(
+    path: Path, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings | None = None
+) -> CxProject:
     """Load the app or deployment in `path`. Raises `ProjectError` that lists all that is wrong with its files."""
-    return CxProject(read_export(path), model, pool, settings or TreeSettings())
+    return CxProject(format.read_export(path), model, pool, settings or tree.TreeSettings())
 
 
-async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> ProjectDescription:
+async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> tree.ProjectDescription:
     """Run an app's Python once in a worker: for `check`, and before the first call. Raises `WorkerError`.
 
     The answer has `tools`, their declarations by name, and `places`, the folder of each version that is served, by
@@ -351,20 +325,22 @@ async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = ""
     begun: list[tuple[str, int]] = []
     try:
         context = {"variant": variant, "deployment": deployment}
-        described = await describe(pool, lambda file, line: begun.append((file, line)), context)
+        described = await tree.describe(pool, lambda file, line: begun.append((file, line)), context)
     except WorkerError as error:
         if not begun:
             raise
         message = (
             f"the file's Python ends its process or does not end when it is run, as before the first call: {error}"
         )
-        return ProjectDescription({"tools": {}}, [Finding(*begun[-1], message, CheckRule.ENDLESS.value)], [])
+        return tree.ProjectDescription(
+            {"tools": {}}, [Finding(*begun[-1], message, format.CheckRule.ENDLESS.value)], []
+        )
     errors = [replace(each, rule=_rule_of(each).value) for each in described.errors]
-    return ProjectDescription(
-        described.answer, errors, [replace(each, rule=CheckRule.AWAY.value) for each in described.unreachable]
+    return tree.ProjectDescription(
+        described.answer, errors, [replace(each, rule=format.CheckRule.AWAY.value) for each in described.unreachable]
     )
 
 
-def _rule_of(failure: Finding) -> CheckRule:
+def _rule_of(failure: Finding) -> format.CheckRule:
     ends = failure.message.startswith(("SystemExit", "OutOfTime", "KeyboardInterrupt"))
-    return CheckRule.ENDLESS if ends else CheckRule.FAILS
+    return format.CheckRule.ENDLESS if ends else format.CheckRule.FAILS

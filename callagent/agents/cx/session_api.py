@@ -17,28 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from callagent.agents.actions import (
-    Action,
-    DigitSettings,
-    FunctionEnded,
-    Handoff,
-    HangUp,
-    Listen,
-    ListenSettings,
-    ModelAnswered,
-    Say,
-)
+from callagent.agents import actions, protocol
 from callagent.agents.cx.engine import SESSION_START, CxAgent
-from callagent.agents.protocol import (
-    AgentProject,
-    AgentRecord,
-    CallerTurn,
-    Emit,
-    HandoffFailed,
-    MetricWriter,
-    ProjectGraph,
-    PromptPosition,
-)
 from callagent.agents.tree import Content, parts
 from callagent.audio import DIGITS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
@@ -55,11 +35,11 @@ Output = MutableJsonObject
 """An output in the API's form (`SessionOutput`)."""
 SendOutput = Callable[[Output], Awaitable[None]]
 """Sends an output to the client; done when the client's connection has taken it."""
-RunTurn = Callable[[Emit], Coroutine[object, None, None]]
+RunTurn = Callable[[protocol.Emit], Coroutine[object, None, None]]
 """Runs a turn of the agent, which emits its actions."""
-TextOutput = tuple[Say, Output]
+TextOutput = tuple[actions.Say, Output]
 """A spoken text and its output."""
-Speak = Callable[[Say], Awaitable[str]]
+Speak = Callable[[actions.Say], Awaitable[str]]
 """Returns the audio of a spoken text, in base64."""
 
 
@@ -81,7 +61,7 @@ class CxSession:
         """Text received with `willContinue`."""
         self._digits = ""
         """Digits received with `willContinue`."""
-        self._keys = DigitSettings(end_key="#")
+        self._keys = actions.DigitSettings(end_key="#")
         """How the agent last asked for an entry on the keys."""
         self.ended = False
 
@@ -144,27 +124,27 @@ class CxSession:
         # What follows the finish key is dropped, as on the telephone, where the entry has ended by then. A finish key
         # alone is an entry of its own: an app may ask for nothing but "press #".
         before = entered.partition(finish)[0] if ended else entered
-        return partial(self.agent.reply, CallerTurn(digits=before or entered[:1]))
+        return partial(self.agent.reply, protocol.CallerTurn(digits=before or entered[:1]))
 
     def _reply_to(self, text: str) -> RunTurn:
-        return partial(self.agent.reply, CallerTurn(text=text))
+        return partial(self.agent.reply, protocol.CallerTurn(text=text))
 
     def begin_turn(self) -> TurnOutputs:
         """Count a turn and return what collects its outputs."""
         self._turns += 1
         return TurnOutputs(self.agent, self._turns)
 
-    def _output_of(self, turn: TurnOutputs, action: Action) -> TextOutput | None:
+    def _output_of(self, turn: TurnOutputs, action: actions.Action) -> TextOutput | None:
         """Note an action of the turn; return the output of a spoken text."""
         match action:
-            case Say(text):
+            case actions.Say(text):
                 return action, turn.text_output(text)
-            case FunctionEnded() | ModelAnswered():
+            case actions.FunctionEnded() | actions.ModelAnswered():
                 turn.note(action)
-            case Listen(settings):
+            case actions.Listen(settings):
                 # Keys are taken at any time; this says how they end.
-                self._keys = settings.digits or DigitSettings(end_key="#")
-            case HangUp() | Handoff():
+                self._keys = settings.digits or actions.DigitSettings(end_key="#")
+            case actions.HangUp() | actions.Handoff():
                 self.ended = True
         return None
 
@@ -174,7 +154,7 @@ class CxSession:
         # order of what happened. So texts wait here for a client that reads slowly; the model's answers bound them.
         texts: asyncio.Queue[TextOutput | None] = asyncio.Queue()
 
-        def emit(action: Action) -> None:
+        def emit(action: actions.Action) -> None:
             if (output := self._output_of(turn, action)) is not None:
                 texts.put_nowait(output)
 
@@ -267,10 +247,10 @@ class TurnOutputs:
         self._messages.append({"role": "agent", "chunks": [{"text": text}]})
         return {"text": text, **self.index}
 
-    def note(self, ended: FunctionEnded | ModelAnswered) -> None:
+    def note(self, ended: actions.FunctionEnded | actions.ModelAnswered) -> None:
         """Note a tool call or a request to the model for `diagnosticInfo`."""
         spans = self._agent.spans()
-        if isinstance(ended, FunctionEnded):
+        if isinstance(ended, actions.FunctionEnded):
             self._messages.append(_tool_message(ended))
             spans.add_ended("tool", ended.duration_ms / 1000, {"name": ended.name, "error": ended.error})
         else:
@@ -287,7 +267,7 @@ class TurnOutputs:
         return {**self.index, "turnCompleted": True, "diagnosticInfo": diagnosis}
 
 
-def _model_attributes(answered: ModelAnswered) -> JsonObject:
+def _model_attributes(answered: actions.ModelAnswered) -> JsonObject:
     first = None if answered.first_token is None else round(answered.first_token - answered.requested, 6)
     return {
         "inputTokens": answered.input_tokens,
@@ -297,7 +277,7 @@ def _model_attributes(answered: ModelAnswered) -> JsonObject:
     }
 
 
-def _tool_message(ended: FunctionEnded) -> JsonObject:
+def _tool_message(ended: actions.FunctionEnded) -> JsonObject:
     identifier = {"id": str(ended.number), "displayName": ended.name}
     result = ended.result if ended.error is None else {"error": ended.error}
     response = result if isinstance(result, dict) else {"result": result}
@@ -329,20 +309,20 @@ class SpokenSession:
         """The turn whose last output has not been sent yet."""
         self._answers: list[JsonValue] = []
 
-    async def start(self, emit: Emit) -> None:
-        emit(Listen(ListenSettings(no_input_timeout=MAX_START_SECONDS)))
+    async def start(self, emit: protocol.Emit) -> None:
+        emit(actions.Listen(actions.ListenSettings(no_input_timeout=MAX_START_SECONDS)))
 
-    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
+    async def reply(self, turn: protocol.CallerTurn | protocol.HandoffFailed, emit: protocol.Emit) -> None:
         self.close_turn()
         outputs = self._turn = self._session.begin_turn()
 
-        def emit_to_both(action: Action) -> None:
+        def emit_to_both(action: actions.Action) -> None:
             # A turn that was interrupted has had its last output: nothing may follow it, not even the end of a function
             # that went on after the interruption.
             if self._turn is outputs:
                 self._put_action(outputs, action)
             # The call behind the session cannot be transferred: it ends, and the client is told where to call.
-            emit(HangUp(EndReason.HANDOFF) if isinstance(action, Handoff) else action)
+            emit(actions.HangUp(EndReason.HANDOFF) if isinstance(action, actions.Handoff) else action)
 
         await self._run_turn(turn, emit_to_both)
 
@@ -378,29 +358,29 @@ class SpokenSession:
     async def close(self) -> None:
         """Close nothing: the session may go on in another call, or as text."""
 
-    def record(self) -> AgentRecord:
+    def record(self) -> protocol.AgentRecord:
         return self._agent.record()
 
-    async def _run_turn(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
+    async def _run_turn(self, turn: protocol.CallerTurn | protocol.HandoffFailed, emit: protocol.Emit) -> None:
         answers, self._answers = self._answers, []
         # The call knows turns of text only, so answers and the start of the session come as texts that stand for them.
-        if answers and isinstance(turn, CallerTurn) and turn.text == TOOL_ANSWERS:
+        if answers and isinstance(turn, protocol.CallerTurn) and turn.text == TOOL_ANSWERS:
             await self._agent.answer({"role": "user", "parts": answers}, emit)
-        elif isinstance(turn, CallerTurn) and turn.text == SESSION_START:
+        elif isinstance(turn, protocol.CallerTurn) and turn.text == SESSION_START:
             await self._agent.start(emit)
         else:
             await self._agent.reply(turn, emit)
 
-    def _put_action(self, turn: TurnOutputs, action: Action) -> None:
+    def _put_action(self, turn: TurnOutputs, action: actions.Action) -> None:
         """Send the client what an action means for it."""
         match action:
-            case Say(text=text):
+            case actions.Say(text=text):
                 self._put(turn.text_output(text))
-            case FunctionEnded() | ModelAnswered():
+            case actions.FunctionEnded() | actions.ModelAnswered():
                 turn.note(action)
-            case Listen():
+            case actions.Listen():
                 self._put_rest(turn)
-            case HangUp() | Handoff():
+            case actions.HangUp() | actions.Handoff():
                 self._session.ended = True
                 self._put_rest(turn)
 
@@ -415,7 +395,7 @@ class SpokenSession:
 class SpokenProject:
     """The `agents.protocol.AgentProject` of one session with audio: each call gets the session's agent."""
 
-    def __init__(self, project: AgentProject, agent: SpokenSession) -> None:
+    def __init__(self, project: protocol.AgentProject, agent: SpokenSession) -> None:
         self.name = project.name
         self._project = project
         self._agent = agent
@@ -423,7 +403,7 @@ class SpokenProject:
     async def prepare(self) -> None:
         """Do nothing: the project was prepared when it was opened."""
 
-    def graph(self) -> ProjectGraph:
+    def graph(self) -> protocol.ProjectGraph:
         return self._project.graph()
 
     def real_time_folder(self, environment: str) -> Path | None:
@@ -437,10 +417,10 @@ class SpokenProject:
 
     async def prompt_positions(
         self, at: datetime | None = None, state: JsonObject | None = None
-    ) -> list[PromptPosition]:
+    ) -> list[protocol.PromptPosition]:
         return await self._project.prompt_positions(at, state)
 
-    async def open(self, info: CallInfo, write_metric: MetricWriter) -> SpokenSession:
+    async def open(self, info: CallInfo, write_metric: protocol.MetricWriter) -> SpokenSession:
         return self._agent
 
     async def close(self) -> None:

@@ -4,8 +4,6 @@
 `senders` deliver text messages and e-mails. Names are imported when they are first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

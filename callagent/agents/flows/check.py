@@ -7,19 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from callagent.agents.flows import format
 from callagent.agents.flows.engine import find_references
-from callagent.agents.flows.format import (
-    ExperimentalSettings,
-    Flow,
-    Project,
-    ProjectFunction,
-    Step,
-    check_real_time,
-    filler_phrases,
-    find_handoff,
-    load_project,
-    read_test_cases,
-)
 from callagent.agents.kernel import CheckReport, Finding, Findings, clean_name, read_text, repeats_a_repeat
 from callagent.errors import WorkerError
 from callagent.json_values import JsonObject, number_at, object_at, objects_at, text_at
@@ -39,12 +28,12 @@ class _Text:
     line: int
     text: str
     allowed: Collection[str]
-    flow: Flow | None = None
+    flow: format.Flow | None = None
 
 
 def check_project(path: Path) -> CheckReport:
     """Check a project without running its code."""
-    project, findings = load_project(path)
+    project, findings = format.load_project(path)
     _Checker(project, findings).run()
     return findings.report()
 
@@ -72,7 +61,7 @@ def _import_findings(answer: JsonObject) -> Iterator[Finding]:
 
 
 class _Checker:
-    def __init__(self, project: Project, findings: Findings) -> None:
+    def __init__(self, project: format.Project, findings: Findings) -> None:
         self._project = project
         self._findings = findings
 
@@ -89,11 +78,11 @@ class _Checker:
             self._delay_responses(function)
         self._filters()
         self._fillers()
-        check_real_time(self._project.path, self._findings)
+        format.check_real_time(self._project.path, self._findings)
         self._experimental()
         self._patterns()
         self._webchat()
-        read_test_cases(self._project.path, self._project, self._findings)
+        format.read_test_cases(self._project.path, self._project, self._findings)
         self._topic_contents()
         self._unused_functions()
         if not self._project.voice.greeting.message and self._project.start_function is None:
@@ -126,7 +115,7 @@ class _Checker:
                 message = f"Invalid references: ['{prefix}:{name}']. {remedy}"
                 self._findings.error(text.file, text.line + offset, message)
 
-    def _known(self, prefix: str, name: str, flow: Flow | None) -> bool:
+    def _known(self, prefix: str, name: str, flow: format.Flow | None) -> bool:
         project = self._project
         match prefix:
             case "fn":
@@ -134,7 +123,7 @@ class _Checker:
             case "ft":
                 return flow is not None and name in flow.functions
             case "ho":
-                return find_handoff(project.handoffs, name) is not None
+                return format.find_handoff(project.handoffs, name) is not None
             case "twilio_sms":
                 return name in project.sms_templates
             case "entity":
@@ -146,7 +135,7 @@ class _Checker:
             case _:
                 return True
 
-    def _step(self, flow: Flow, step: Step) -> None:
+    def _step(self, flow: format.Flow, step: format.Step) -> None:
         if not step.is_default:
             return
         references = find_references(step.prompt)
@@ -170,7 +159,7 @@ class _Checker:
                 message = f"Step '{condition.child_step}' not found. Add it to flow '{flow.name}', or correct the name."
                 self._findings.error(step.file, condition.line, message)
 
-    def _gotos(self, function: ProjectFunction) -> None:
+    def _gotos(self, function: format.ProjectFunction) -> None:
         flow = self._project.flows.get(function.flow or "")
         for goto in function.gotos:
             if goto.kind == "flow" and goto.name not in self._project.flows:
@@ -183,7 +172,9 @@ class _Checker:
         for line, problem in self._returned_transitions(function, flow):
             self._findings.warning(function.file, line, f"{problem} At run time the call stays where it is.")
 
-    def _returned_transitions(self, function: ProjectFunction, flow: Flow | None) -> Iterator[tuple[int, str]]:
+    def _returned_transitions(
+        self, function: format.ProjectFunction, flow: format.Flow | None
+    ) -> Iterator[tuple[int, str]]:
         """Report literal `"transition": {…}` in returned values that lead nowhere."""
         for returned in function.transitions:
             target = self._project.flows.get(returned.flow) if returned.flow else flow
@@ -194,7 +185,7 @@ class _Checker:
             elif returned.step and target is None and function.kind in ("start", "end"):
                 yield returned.line, f"The transition goes to step '{returned.step}' and names no flow."
 
-    def _delay_responses(self, function: ProjectFunction) -> None:
+    def _delay_responses(self, function: format.ProjectFunction) -> None:
         for response in function.latency.responses if function.latency else ():
             invalid = [f"{p}:{name}" for p, name, _ in find_references(response.text) if p not in ("vrbl", "tn")]
             if invalid:
@@ -211,7 +202,7 @@ class _Checker:
         """Warn of fillers so early that they are heard in nearly every turn."""
         file = "voice/configuration.yaml"
         project = self._project
-        fillers = filler_phrases(project.voice.fillers, project.experimental, project.languages.default)
+        fillers = format.filler_phrases(project.voice.fillers, project.experimental, project.languages.default)
         if not project.voice.fillers.phrases:
             file = "agent_settings/experimental_config.json"
         if fillers.phrases and fillers.initial_interval < MIN_FILLER_WAIT:
@@ -360,16 +351,16 @@ KNOWN_SECTIONS = frozenset(_HONOURED) | {
 }  # fmt: skip
 
 
-def ignored_settings(experimental: ExperimentalSettings) -> list[str]:
+def ignored_settings(experimental: format.ExperimentalSettings) -> list[str]:
     """Return the dotted names of ignored settings, sorted; a section that is ignored as a whole is named alone."""
     return sorted(set(_names(experimental)))
 
 
-def unknown_sections(experimental: ExperimentalSettings) -> list[str]:
+def unknown_sections(experimental: format.ExperimentalSettings) -> list[str]:
     return sorted(str(name) for name in experimental.data if name not in KNOWN_SECTIONS)
 
 
-def _names(experimental: ExperimentalSettings) -> Iterator[str]:
+def _names(experimental: format.ExperimentalSettings) -> Iterator[str]:
     for name in experimental.data:
         honoured = _HONOURED.get(name)
         if honoured is None and name in KNOWN_SECTIONS:

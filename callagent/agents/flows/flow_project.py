@@ -9,26 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from callagent.agents.flows.engine import (
-    DEFAULT_HANGUP_UTTERANCE,
-    CallerMemory,
-    Conversation,
-    FlowAgent,
-    FlowSettings,
-    FunctionAnswer,
-    FunctionCalls,
-    FunctionRunner,
-    MeaningIndex,
-    Position,
-    Prompt,
-    Scope,
-    TopicIndex,
-    WordIndex,
-    build_request,
-    fetch_remote_functions,
-    resolve_text,
-    validate,
-)
+from callagent.agents.flows import engine
 from callagent.agents.flows.format import (
     Project,
     ProjectFunction,
@@ -52,19 +33,19 @@ RUNTIME = "callagent.agents.flows.runtime:FlowRuntime"
 class FlowProject:
     """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
 
-    def __init__(self, project: Project, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> None:
+    def __init__(self, project: Project, model: LanguageModel, pool: WorkerPool, settings: engine.FlowSettings) -> None:
         self.name = project.name
         self.project = project
         self._model = model
         self._pool = pool
         self._settings = settings
         embedder = settings.embedder
-        self._index: TopicIndex = (
-            MeaningIndex(project.topics, embedder) if embedder is not None else WordIndex(project.topics)
+        self._index: engine.TopicIndex = (
+            engine.MeaningIndex(project.topics, embedder) if embedder is not None else engine.WordIndex(project.topics)
         )
         self._real_time = RealTimeConfiguration(project.path)
 
-    def twin(self, model: LanguageModel, settings: FlowSettings) -> FlowProject:
+    def twin(self, model: LanguageModel, settings: engine.FlowSettings) -> FlowProject:
         """Return the same project and workers with another model and other settings. Only one of the two is closed."""
         # A shallow copy: project, index and workers are the same objects.
         twin = copy.copy(self)
@@ -77,7 +58,7 @@ class FlowProject:
         if self.project.mcp:
             lease = await self._pool.lease(self._context())
             try:
-                remote = await fetch_remote_functions(lease, self.project.functions, self._settings.secrets_dir)
+                remote = await engine.fetch_remote_functions(lease, self.project.functions, self._settings.secrets_dir)
             finally:
                 await lease.close()
             self.project = replace(self.project, remote=remote)
@@ -90,7 +71,7 @@ class FlowProject:
 
     def phrases(self) -> Sequence[str]:
         project = self.project
-        scope = Scope(
+        scope = engine.Scope(
             variants=project.variants,
             variant=project.variants.default,
             translations=project.translations,
@@ -98,11 +79,11 @@ class FlowProject:
         )
         settings, greeting = self._settings, project.voice.greeting
         texts = [greeting.disclaimer, greeting.message, settings.fallback_utterance, settings.failure_utterance]
-        texts.append(project.experimental.hangup_utterance(scope.language, DEFAULT_HANGUP_UTTERANCE))
+        texts.append(project.experimental.hangup_utterance(scope.language, engine.DEFAULT_HANGUP_UTTERANCE))
         for function in project.all_functions():
             texts += [response.text for response in (function.latency.responses if function.latency else ())]
         texts += filler_phrases(project.voice.fillers, project.experimental, scope.language).phrases
-        resolved = dict.fromkeys(resolve_text(text, scope) for text in texts if text)
+        resolved = dict.fromkeys(engine.resolve_text(text, scope) for text in texts if text)
         # What still holds a variable is only known in the call.
         return [text for text in resolved if "$" not in text and "{{" not in text]
 
@@ -113,20 +94,20 @@ class FlowProject:
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:
         settings = self._settings
-        memory = CallerMemory(
+        memory = engine.CallerMemory(
             settings.memory, self.project.project_id or self.name, self.project.experimental.repeat_caller
         )
         remembered = await memory.open(info, settings.integration_attributes or {})
         # After the memory: the worker is given it as a part of its context.
         lease = await self._pool.lease({**self._context(), **remembered})
         model = for_call(self._model)
-        conversation = Conversation.begin(info, self.project, settings, write_metric)
-        runner = FunctionRunner(lease, conversation, model, self._real_time)
-        return FlowAgent(FunctionCalls(conversation, runner), model, self._index, memory)
+        conversation = engine.Conversation.begin(info, self.project, settings, write_metric)
+        runner = engine.FunctionRunner(lease, conversation, model, self._real_time)
+        return engine.FlowAgent(engine.FunctionCalls(conversation, runner), model, self._index, memory)
 
     async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
         agent = await self.open(info, write_metric)
-        assert isinstance(agent, FlowAgent)
+        assert isinstance(agent, engine.FlowAgent)
         await agent.restore(known)
         return agent
 
@@ -148,7 +129,7 @@ class FlowProject:
 
     async def run_function(
         self, info: CallInfo, function: ProjectFunction, arguments: JsonObject, state: JsonObject
-    ) -> FunctionAnswer:
+    ) -> engine.FunctionAnswer:
         """Run one function outside a call; the messages and transitions that it queues are not carried out."""
         async with self.worker_outside_call(info, function.flow) as runner:
             if state:
@@ -156,13 +137,15 @@ class FlowProject:
             return await runner.run(function, arguments)
 
     @asynccontextmanager
-    async def worker_outside_call(self, info: CallInfo, flow: str | None = None) -> AsyncIterator[FunctionRunner]:
+    async def worker_outside_call(
+        self, info: CallInfo, flow: str | None = None
+    ) -> AsyncIterator[engine.FunctionRunner]:
         """Lease a worker outside a call, on the start step of `flow`; None: outside of flows."""
         lease = await self._pool.lease(self._context())
-        conversation = Conversation.begin(info, self.project, self._settings, _no_metric)
+        conversation = engine.Conversation.begin(info, self.project, self._settings, _no_metric)
         if flow is not None:
-            conversation.position = Position(flow, self.project.flows[flow].start_step)
-        runner = FunctionRunner(lease, conversation, for_call(self._model), self._real_time)
+            conversation.position = engine.Position(flow, self.project.flows[flow].start_step)
+        runner = engine.FunctionRunner(lease, conversation, for_call(self._model), self._real_time)
         try:
             yield runner
         finally:
@@ -197,7 +180,7 @@ def project_runtime(path: Path) -> ProjectRuntime:
 
 
 def load_flow_project(
-    path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings | None = None
+    path: Path, model: LanguageModel, pool: WorkerPool, settings: engine.FlowSettings | None = None
 ) -> FlowProject:
     """Load the project in `path`. Raises `ProjectError`, which lists everything that is wrong with it."""
     project, findings = load_project(path)
@@ -205,7 +188,7 @@ def load_flow_project(
     if errors:
         listed = "\n".join(f"  {error}" for error in errors)
         raise ProjectError(f"The project in {path} cannot be loaded:\n{listed}")
-    settings = settings or FlowSettings()
+    settings = settings or engine.FlowSettings()
     if settings.variant is not None and settings.variant not in project.variants.attributes:
         known = ", ".join(project.variants.attributes) or "none"
         raise ProjectError(f"There is no variant '{settings.variant}'. The project has: {known}.")
@@ -216,7 +199,7 @@ def load_flow_project(
 
 
 def flow_prompt_positions(
-    project: Project, settings: FlowSettings, at: datetime | None, state: JsonObject
+    project: Project, settings: engine.FlowSettings, at: datetime | None, state: JsonObject
 ) -> Iterator[PromptPosition]:
     """Yield the positions at which the model is asked, as in a call at the time `at`.
 
@@ -224,31 +207,33 @@ def flow_prompt_positions(
     name counts as collected.
     """
     info = CallInfo("", "inbound", None, None, "text", at or datetime.now(UTC))
-    conversation = Conversation.begin(info, project, replace(settings, at=at or settings.at), _no_metric)
+    conversation = engine.Conversation.begin(info, project, replace(settings, at=at or settings.at), _no_metric)
     conversation.state = dict(state)
     found = [
-        validate(each, state[name], info.started.date()) for name, each in project.entities.items() if name in state
+        engine.validate(each, state[name], info.started.date())
+        for name, each in project.entities.items()
+        if name in state
     ]
     conversation.entities = {result.name: result for result in found if result.valid}
     yield _place(conversation, [])
     for topic in project.topics:
         place = _place(conversation, [topic])
-        yield replace(place, queries=tuple(_queries(topic, place, Prompt(conversation))))
+        yield replace(place, queries=tuple(_queries(topic, place, engine.Prompt(conversation))))
     for flow in project.flows.values():
         for step in flow.steps:
-            conversation.position = Position(flow.name, step)
+            conversation.position = engine.Position(flow.name, step)
             yield _place(conversation, [])
 
 
-def _place(conversation: Conversation, topics: list[Topic]) -> PromptPosition:
-    position, request = conversation.position, build_request(conversation, topics)
+def _place(conversation: engine.Conversation, topics: list[Topic]) -> PromptPosition:
+    position, request = conversation.position, engine.build_request(conversation, topics)
     instructions = [message for message in request.messages if message["role"] == "system"]
     return PromptPosition(
         position.flow, position.step, str(instructions[-1]["content"]), tuple(request.toolset.schemas)
     )
 
 
-def _queries(topic: Topic, place: PromptPosition, prompt: Prompt) -> Iterator[ExampleQuery]:
+def _queries(topic: Topic, place: PromptPosition, prompt: engine.Prompt) -> Iterator[ExampleQuery]:
     """Yield the topic's example queries, which lead to the one function that the topic names, or to none."""
     named = {reference.tool for reference in prompt.resolve(topic.actions).tools}
     functions = [tool["function"] for tool in place.tools if tool["function"]["name"] in named]

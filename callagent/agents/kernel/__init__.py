@@ -3,8 +3,6 @@
 Names are imported when they are first used, because workers and `callagent --help` need few of them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

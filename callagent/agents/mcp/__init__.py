@@ -4,8 +4,6 @@ It is imported only in workers, and only when a project uses it, because it impo
 published `mcp` package: `docs/adr/0005-mcp-client.md`.
 """
 
-from __future__ import annotations
-
 from callagent.agents.mcp.http_wires import HttpWire, SseWire
 from callagent.agents.mcp.server import McpServer, McpTool, list_all, select_tools
 from callagent.agents.mcp.wires import McpFailed, ProgramWire, Wire

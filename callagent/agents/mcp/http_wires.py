@@ -13,16 +13,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import requests
 from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError
 
-from callagent.agents.mcp.wires import (
-    MAX_MESSAGE_BYTES,
-    DuplexWire,
-    McpFailed,
-    Message,
-    SessionExpired,
-    answer_request,
-    is_request,
-    server_events,
-)
+from callagent.agents.mcp import wires
 from callagent.json_values import JsonValue, parse_json
 
 NOTIFY_SECONDS = 10.0
@@ -48,22 +39,22 @@ class HttpWire:
     def set_version(self, version: str) -> None:
         self._http.headers[_VERSION] = version
 
-    def exchange(self, message: Message, seconds: float) -> Message:
+    def exchange(self, message: wires.Message, seconds: float) -> wires.Message:
         for answer in self._post(message, seconds):
             if isinstance(answer, Mapping) and answer.get("id") == message["id"] and "method" not in answer:
                 return answer
-            if is_request(answer):
-                self.notify(answer_request(answer))
-        raise McpFailed(f"{self.name}: no answer to {message['method']}")
+            if wires.is_request(answer):
+                self.notify(wires.answer_request(answer))
+        raise wires.McpFailed(f"{self.name}: no answer to {message['method']}")
 
-    def notify(self, message: Message) -> None:
+    def notify(self, message: wires.Message) -> None:
         for _ in self._post(message, NOTIFY_SECONDS):
             pass
 
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, message: Message, seconds: float) -> Iterator[JsonValue]:
+    def _post(self, message: wires.Message, seconds: float) -> Iterator[JsonValue]:
         """Post a message and yield the server's messages. Raises `McpFailed`."""
         until = time.monotonic() + seconds
         try:
@@ -71,32 +62,32 @@ class HttpWire:
                 self._url, json=message, timeout=seconds, stream=True, allow_redirects=False
             ) as response:
                 if response.status_code == 404 and _SESSION in self._http.headers:
-                    raise SessionExpired(f"{self.name}: the session is gone")
+                    raise wires.SessionExpired(f"{self.name}: the session is gone")
                 if response.status_code >= 300:
-                    raise McpFailed(f"{self.name}: {response.status_code} {response.reason}")
+                    raise wires.McpFailed(f"{self.name}: {response.status_code} {response.reason}")
                 if session := response.headers.get(_SESSION):
                     self._http.headers[_SESSION] = session
                 # 202 Accepted is the answer to a notification or to an answer of ours; it has no body.
                 if response.status_code != 202 and "id" in message and "method" in message:
                     yield from _messages(response, until)
         except (requests.RequestException, HTTPError, ValueError) as error:
-            raise McpFailed(f"{self.name}: {reason_of(error)}") from None
+            raise wires.McpFailed(f"{self.name}: {reason_of(error)}") from None
 
 
 def _messages(response: requests.Response, until: float) -> Iterator[JsonValue]:
     if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
         yield parse_json(b"".join(_limited_body(response.iter_content(65536), until)))
         return
-    for _, data in server_events(lines_of(_limited_body(_pieces(response), until))):
+    for _, data in wires.server_events(lines_of(_limited_body(_pieces(response), until))):
         yield parse_json(data)
 
 
 def _limited_body(pieces: Iterator[bytes], until: float) -> Iterator[bytes]:
-    left = MAX_MESSAGE_BYTES
+    left = wires.MAX_MESSAGE_BYTES
     for piece in pieces:
         left -= len(piece)
         if left < 0:
-            raise ValueError(f"the answer has more than {MAX_MESSAGE_BYTES} bytes")
+            raise ValueError(f"the answer has more than {wires.MAX_MESSAGE_BYTES} bytes")
         if time.monotonic() > until:
             raise ValueError("the answer took too long")
         yield piece
@@ -121,8 +112,8 @@ def lines_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
         head, *more = piece.split(b"\n")
         begun.append(head)
         size += len(head)
-        if size > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a line has more than {MAX_MESSAGE_BYTES} bytes")
+        if size > wires.MAX_MESSAGE_BYTES:
+            raise ValueError(f"a line has more than {wires.MAX_MESSAGE_BYTES} bytes")
         for each in more:
             yield b"".join(begun).removesuffix(b"\r")
             begun, size = [each], len(each)
@@ -141,7 +132,7 @@ def http_session(headers: Mapping[str, str]) -> requests.Session:
 def check_scheme(url: str) -> None:
     """Raise `McpFailed` unless the address is one of the web."""
     if urlsplit(url).scheme not in ("http", "https"):
-        raise McpFailed(f"'{without_secrets(url)}' is not an address of HTTP or HTTPS")
+        raise wires.McpFailed(f"'{without_secrets(url)}' is not an address of HTTP or HTTPS")
 
 
 def without_secrets(url: str) -> str:
@@ -166,7 +157,7 @@ QUIET_SECONDS = 300.0
 """Seconds without a byte after which a stream counts as broken; servers send comments to keep it alive."""
 
 
-class SseWire(DuplexWire):
+class SseWire(wires.DuplexWire):
     """HTTP with server-sent events (revision 2024-11-05, "Transports"): one stream down, requests up."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -180,7 +171,7 @@ class SseWire(DuplexWire):
     def open(self, seconds: float) -> None:
         self.close()
         check_scheme(self._url)
-        found: queue.SimpleQueue[str | McpFailed] = queue.SimpleQueue()
+        found: queue.SimpleQueue[str | wires.McpFailed] = queue.SimpleQueue()
         line = self.open_line()
         try:
             stream = http_session({**self._headers, "Accept": "text/event-stream"}).get(
@@ -188,17 +179,17 @@ class SseWire(DuplexWire):
             )
         except requests.RequestException as error:
             self._line = None
-            raise McpFailed(f"{self.name}: {reason_of(error)}") from None
+            raise wires.McpFailed(f"{self.name}: {reason_of(error)}") from None
         self._stream = stream
         if stream.status_code != 200 or not stream.headers.get("Content-Type", "").startswith("text/event-stream"):
             self.close()
-            raise McpFailed(f"{self.name}: {stream.status_code} {stream.reason}, and no event stream")
+            raise wires.McpFailed(f"{self.name}: {stream.status_code} {stream.reason}, and no event stream")
         threading.Thread(target=self._read, args=(line, stream, found), daemon=True).start()
         try:
             told = found.get(timeout=seconds)
         except queue.Empty:
-            told = McpFailed(f"{self.name}: it did not say within {seconds:g} s where messages go")
-        if isinstance(told, McpFailed):
+            told = wires.McpFailed(f"{self.name}: it did not say within {seconds:g} s where messages go")
+        if isinstance(told, wires.McpFailed):
             self.close()
             raise told
         self._endpoint = told
@@ -210,23 +201,23 @@ class SseWire(DuplexWire):
             with suppress(RuntimeError, ValueError, OSError):
                 stream.raw.shutdown()
 
-    def write(self, message: Message) -> None:
+    def write(self, message: wires.Message) -> None:
         try:
             answer = self._up.post(self._endpoint, json=message, timeout=NOTIFY_SECONDS, allow_redirects=False)
         except requests.RequestException as error:
             if _was_never_sent(error):
                 raise OSError(reason_of(error)) from None
             # The server may have received the request: it must not be sent a second time.
-            raise McpFailed(f"{self.name}: {reason_of(error)}") from None
+            raise wires.McpFailed(f"{self.name}: {reason_of(error)}") from None
         if answer.status_code == 404:
             raise OSError("the session is gone")
         if answer.status_code >= 300:
-            raise McpFailed(f"{self.name}: {answer.status_code} {answer.reason}")
+            raise wires.McpFailed(f"{self.name}: {answer.status_code} {answer.reason}")
 
-    def _read(self, line: object, stream: requests.Response, found: queue.SimpleQueue[str | McpFailed]) -> None:
+    def _read(self, line: object, stream: requests.Response, found: queue.SimpleQueue[str | wires.McpFailed]) -> None:
         reason = "the stream ended"
         try:
-            for kind, data in server_events(_limited_messages(stream_lines(stream))):
+            for kind, data in wires.server_events(_limited_messages(stream_lines(stream))):
                 if kind == "endpoint":
                     found.put(self._checked(data))
                 elif kind == "message":
@@ -235,15 +226,15 @@ class SseWire(DuplexWire):
             # AttributeError: a stream that another thread has shut down has no file object any more.
             reason = f"the stream broke: {type(error).__name__}"
         finally:
-            found.put(McpFailed(f"{self.name}: {reason}"))
+            found.put(wires.McpFailed(f"{self.name}: {reason}"))
             self.fail_pending(line, reason)
             stream.close()
 
-    def _checked(self, endpoint: str) -> str | McpFailed:
+    def _checked(self, endpoint: str) -> str | wires.McpFailed:
         """Return the address for messages. Their headers have keys, so it must be on the server that was configured."""
         url = urljoin(self._url, endpoint.strip())
         if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
-            return McpFailed(f"{self.name}: it sends messages to another server")
+            return wires.McpFailed(f"{self.name}: it sends messages to another server")
         return url
 
 
@@ -253,9 +244,9 @@ def _was_never_sent(error: requests.RequestException) -> bool:
 
 
 def _limited_messages(lines: Iterator[bytes]) -> Iterator[bytes]:
-    left = MAX_MESSAGE_BYTES
+    left = wires.MAX_MESSAGE_BYTES
     for line in lines:
-        left = MAX_MESSAGE_BYTES if not line else left - len(line)
+        left = wires.MAX_MESSAGE_BYTES if not line else left - len(line)
         if left < 0:
-            raise ValueError(f"a message has more than {MAX_MESSAGE_BYTES} bytes")
+            raise ValueError(f"a message has more than {wires.MAX_MESSAGE_BYTES} bytes")
         yield line

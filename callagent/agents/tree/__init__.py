@@ -4,8 +4,6 @@ A format makes the `Node`s of a project, and for each call a `ProjectCode` (a `W
 `TreeSession` in the worker) and a `TreeAgent`. Names are imported when they are first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

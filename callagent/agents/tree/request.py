@@ -8,21 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from callagent.agents.protocol import PromptPosition
+from callagent.agents.tree import events as tree_events
 from callagent.agents.tree.call_storage import Artifacts, CallStorage, readable
-from callagent.agents.tree.events import (
-    USER,
-    Content,
-    Event,
-    Part,
-    PlainObject,
-    RunFailed,
-    as_messages,
-    calls,
-    parts,
-    responses,
-    text_content,
-    texts,
-)
 from callagent.agents.tree.nodes import AddedContent, JsonSchema, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.transfer import transfer_instruction, transfer_targets, transfer_tool
 from callagent.json_values import MutableJsonObject
@@ -46,14 +33,14 @@ class ModelRequest:
     """A request to the model; before-model callbacks see and change it."""
 
     system: str
-    contents: list[Content]
+    contents: list[tree_events.Content]
     tools: Mapping[str, Tool]
     """By name, in the order in which the model is offered them."""
     model: str = ""
     """The model's name in the project; empty: the configured model."""
     temperature: float | None = None
     max_tokens: int | None = None
-    sampling: PlainObject = field(default_factory=dict)
+    sampling: tree_events.PlainObject = field(default_factory=dict)
     safety: Mapping[str, str] = field(default_factory=dict)
     output_schema: JsonSchema | None = None
     json_output: bool = False
@@ -61,7 +48,7 @@ class ModelRequest:
     def messages(self) -> list[Message]:
         text = "\n\n".join(each for each in (self.system, self._form()) if each)
         system: list[Message] = [{"role": "system", "content": text}] if text else []
-        return [*system, *as_messages(self.contents)]
+        return [*system, *tree_events.as_messages(self.contents)]
 
     def _form(self) -> str:
         """Return an instruction for JSON output, or an empty text.
@@ -94,7 +81,7 @@ class ModelRequest:
             "tools": [tool.declaration for tool in self.tools.values()],
         }
 
-    def apply_changes(self, changed: PlainObject) -> None:
+    def apply_changes(self, changed: tree_events.PlainObject) -> None:
         """Take over a callback's changes. Tools can be removed but not added: nobody could carry them out."""
         self.system = str(changed.get("system_instruction") or "")
         self.contents = list(changed.get("contents") or ())
@@ -107,11 +94,11 @@ class ModelRequest:
 def build_request(
     node: LlmNode,
     branch: str,
-    events: Sequence[Event],
-    state: PlainObject,
+    events: Sequence[tree_events.Event],
+    state: tree_events.PlainObject,
     instruction: str | None,
     storage: CallStorage | None = None,
-    utterance: Content | None = None,
+    utterance: tree_events.Content | None = None,
 ) -> ModelRequest:
     """Build the request that an agent would send now.
 
@@ -136,7 +123,7 @@ def build_request(
     contents = view(node.name, branch, events)
     system = [node.static_instruction or text, _identity(node)]
     if node.static_instruction and text:
-        contents.insert(_last_words(contents), text_content("user", _labelled(text)))
+        contents.insert(_last_words(contents), tree_events.text_content("user", _labelled(text)))
     if targets:
         system.append(transfer_instruction(node, targets))
     system += [tool.text for tool in node.tools]
@@ -181,10 +168,10 @@ def _labelled(instruction: str) -> str:
     return f"{_LABEL}\n{_BEGIN}\n{inside}\n{_END}"
 
 
-def _last_words(contents: Sequence[Content]) -> int:
+def _last_words(contents: Sequence[tree_events.Content]) -> int:
     """Return the index at which the caller's last uninterrupted run of texts begins."""
     index = len(contents)
-    while index and contents[index - 1].get("role") == "user" and texts(contents[index - 1]):
+    while index and contents[index - 1].get("role") == "user" and tree_events.texts(contents[index - 1]):
         index -= 1
     return index
 
@@ -193,7 +180,7 @@ _VARIABLE = re.compile(r"(?<![$\{\\])\{+[^{}]*\}+")
 _SCOPES = ("app", "user", "temp")
 
 
-def fill_in(template: str, state: PlainObject, agent: str, artifacts: Artifacts | None = None) -> str:
+def fill_in(template: str, state: tree_events.PlainObject, agent: str, artifacts: Artifacts | None = None) -> str:
     """Replace the placeholders `{name}`, `{scope:name}` and `{artifact.name}` of an instruction by their values.
 
     `{name?}` becomes empty when the state has no such key; `{name}` raises `RunFailed`. Braces around something that
@@ -211,7 +198,7 @@ def fill_in(template: str, state: PlainObject, agent: str, artifacts: Artifacts 
             return "" if state[name] is None else str(state[name])
         if optional:
             return ""
-        raise RunFailed("KeyError", repr(f"Context variable not found: `{name}` in agent '{agent}'."))
+        raise tree_events.RunFailed("KeyError", repr(f"Context variable not found: `{name}` in agent '{agent}'."))
 
     return _VARIABLE.sub(value, template)
 
@@ -227,11 +214,11 @@ def _artifact(artifacts: Artifacts, name: str, optional: bool, agent: str) -> st
         return readable(found, name)
     if optional:
         return ""
-    raise RunFailed("KeyError", repr(f"Artifact '{name}' not found in agent '{agent}'."))
+    raise tree_events.RunFailed("KeyError", repr(f"Artifact '{name}' not found in agent '{agent}'."))
 
 
 def tree_places(
-    root: Node, state: PlainObject, instruct: Callable[[LlmNode], str | None] = lambda node: None
+    root: Node, state: tree_events.PlainObject, instruct: Callable[[LlmNode], str | None] = lambda node: None
 ) -> Iterator[PromptPosition]:
     """Yield the prompt and tools of every agent that asks a model, as a call with this state would see them.
 
@@ -244,7 +231,7 @@ def tree_places(
         # At the start of a call nothing has been said, so the history is empty.
         try:
             request = build_request(node, "", (), state, instruct(node))
-        except RunFailed:
+        except tree_events.RunFailed:
             request = build_request(node, "", (), state, node.instruction or "")
         tools = tuple(tool.for_model for tool in request.tools.values())
         yield PromptPosition(root.name, node.name, request.system, tools)
@@ -262,11 +249,11 @@ _PREAMBLE = (
 )
 
 
-def contents_for(agent: str, branch: str, events: Sequence[Event]) -> list[Content]:
+def contents_for(agent: str, branch: str, events: Sequence[tree_events.Event]) -> list[tree_events.Content]:
     """Return the contents that an agent in a branch may see; other agents' words are quoted in the user's name."""
     seen = [event for event in events if _is_said(event) and _is_visible(branch, event)]
-    authors = {call["id"]: event.author for event in seen for call in calls(event.content)}
-    shown: list[Event] = []
+    authors = {call["id"]: event.author for event in seen for call in tree_events.calls(event.content)}
+    shown: list[tree_events.Event] = []
     for event in seen:
         if _is_others(agent, event, authors):
             quoted = _quote(event)
@@ -276,52 +263,52 @@ def contents_for(agent: str, branch: str, events: Sequence[Event]) -> list[Conte
     return [event.content for event in _paired(shown) if event.content is not None]
 
 
-def current_contents(agent: str, branch: str, events: Sequence[Event]) -> list[Content]:
+def current_contents(agent: str, branch: str, events: Sequence[tree_events.Event]) -> list[tree_events.Content]:
     """Return the contents since the agent's turn began: from what the caller or another agent said last."""
     for index in range(len(events) - 1, -1, -1):
         event = events[index]
         begins = event.author != agent and _is_said(event) and _is_visible(branch, event)
-        is_result = event.author == USER and bool(responses(event.content))
+        is_result = event.author == tree_events.USER and bool(tree_events.responses(event.content))
         if begins and not is_result and not _is_transfer(event):
             return contents_for(agent, branch, events[index:])
     return []
 
 
-def _is_said(event: Event) -> bool:
+def _is_said(event: tree_events.Event) -> bool:
     return any(
         part.get("function_call") or part.get("function_response") or (part.get("text") and not part.get("thought"))
-        for part in parts(event.content)
+        for part in tree_events.parts(event.content)
     )
 
 
-def _is_visible(branch: str, event: Event) -> bool:
+def _is_visible(branch: str, event: tree_events.Event) -> bool:
     """Return whether an event is of the branch itself or of one that it is part of; siblings' events are not."""
     return not branch or not event.branch or f"{branch}.".startswith(f"{event.branch}.")
 
 
-def _is_transfer(event: Event) -> bool:
+def _is_transfer(event: tree_events.Event) -> bool:
     return bool(event.actions.transfer_to_agent) or any(
-        call["name"] == "transfer_to_agent" for call in calls(event.content)
+        call["name"] == "transfer_to_agent" for call in tree_events.calls(event.content)
     )
 
 
-def _is_others(agent: str, event: Event, authors: Mapping[str, str]) -> bool:
-    if event.author not in (agent, USER):
+def _is_others(agent: str, event: tree_events.Event, authors: Mapping[str, str]) -> bool:
+    if event.author not in (agent, tree_events.USER):
         return True
     # A late result comes in the caller's name but belongs to the agent that called the tool.
-    callers = [authors.get(response["id"]) for response in responses(event.content)]
-    return any(author not in (None, agent, USER) for author in callers)
+    callers = [authors.get(response["id"]) for response in tree_events.responses(event.content)]
+    return any(author not in (None, agent, tree_events.USER) for author in callers)
 
 
-def _quote(event: Event) -> Event | None:
-    quoted = [text for part in parts(event.content) if (text := _quotation(event.author, part))]
+def _quote(event: tree_events.Event) -> tree_events.Event | None:
+    quoted = [text for part in tree_events.parts(event.content) if (text := _quotation(event.author, part))]
     if not quoted:
         return None
     content = {"role": "user", "parts": [{"text": _PREAMBLE}, *({"text": text} for text in quoted)]}
-    return Event(USER, content, branch=event.branch)
+    return tree_events.Event(tree_events.USER, content, branch=event.branch)
 
 
-def _quotation(author: str, part: Part) -> str:
+def _quotation(author: str, part: tree_events.Part) -> str:
     if part.get("thought"):
         return ""
     if (part.get("text") or "").strip():
@@ -343,7 +330,7 @@ def _elided(text: str) -> str:
     return text.replace(_QUOTE_BEGIN, _ELIDED).replace(_QUOTE_END, _ELIDED)
 
 
-def _paired(events: Sequence[Event]) -> list[Event]:
+def _paired(events: Sequence[tree_events.Event]) -> list[tree_events.Event]:
     """Put every call's newest response right behind it, as models require.
 
     Responses without a call are left out, and so are calls without a response unless it may still come. When the
@@ -352,40 +339,42 @@ def _paired(events: Sequence[Event]) -> list[Event]:
     """
     # The parts that belong to each call's newest response. Texts behind a response, such as the spoken result of an
     # agent tool, go with it.
-    newest: dict[str, list[Part]] = {}
+    newest: dict[str, list[tree_events.Part]] = {}
     for event in events:
-        last: list[Part] = []
-        for part in parts(event.content) if responses(event.content) else ():
+        last: list[tree_events.Part] = []
+        for part in tree_events.parts(event.content) if tree_events.responses(event.content) else ():
             if "function_response" in part:
                 last = newest[part["function_response"]["id"]] = []
             last.append(part)
     events = _without_talk_before_late_result(events)
-    shown: list[Event] = []
+    shown: list[tree_events.Event] = []
     for event in events:
-        if responses(event.content):
+        if tree_events.responses(event.content):
             continue
         shown_ids = newest.keys() | set(event.long_running)
-        answered = [part for part in parts(event.content) if not _is_unanswered(part, shown_ids)]
+        answered = [part for part in tree_events.parts(event.content) if not _is_unanswered(part, shown_ids)]
         if not answered:
             continue
         shown.append(replace(event, content={**(event.content or {}), "parts": answered}))
-        called = [part for call in calls(event.content) for part in newest.get(call["id"], ())]
+        called = [part for call in tree_events.calls(event.content) for part in newest.get(call["id"], ())]
         if called:
-            shown.append(Event(event.author, {"role": "user", "parts": called}, branch=event.branch))
+            shown.append(tree_events.Event(event.author, {"role": "user", "parts": called}, branch=event.branch))
     return shown
 
 
-def _is_unanswered(part: Part, answered: Set[str]) -> bool:
+def _is_unanswered(part: tree_events.Part, answered: Set[str]) -> bool:
     call = part.get("function_call")
     return call is not None and call["id"] not in answered
 
 
-def _without_talk_before_late_result(events: Sequence[Event]) -> list[Event]:
-    latest = responses(events[-1].content) if events else []
+def _without_talk_before_late_result(events: Sequence[tree_events.Event]) -> list[tree_events.Event]:
+    latest = tree_events.responses(events[-1].content) if events else []
     if not latest:
         return list(events)
     ids = {response["id"] for response in latest}
     places = [
-        index for index, event in enumerate(events[:-1]) if any(call["id"] in ids for call in calls(event.content))
+        index
+        for index, event in enumerate(events[:-1])
+        if any(call["id"] in ids for call in tree_events.calls(event.content))
     ]
     return [*events[: places[-1] + 1], events[-1]] if places else list(events)

@@ -9,23 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+from callagent.agents.tree import worker_protocol
 from callagent.agents.tree.call_storage import STORAGE_REQUEST
 from callagent.agents.tree.conversation import Conversation, merge_changes
 from callagent.agents.tree.events import Content, PlainObject, RunFailed
 from callagent.agents.tree.nodes import CallbackPoint
 from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Invocation, OnEvent, RunChild
-from callagent.agents.tree.worker_protocol import (
-    CALL,
-    CallbacksRequest,
-    ChildRequest,
-    ChildResult,
-    ConversationUpdate,
-    InvocationMessage,
-    Operation,
-    ToolCallMessage,
-    ToolsRequest,
-    WorkerRequest,
-)
 from callagent.errors import WorkerDied, WorkerError
 from callagent.json_values import object_at, objects_at
 from callagent.log import get_logger
@@ -54,7 +43,7 @@ class _Worker:
     tool_timeout: float | None = None
     spares: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SPARE_WORKERS))
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(CALL))
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(worker_protocol.CALL))
     released: list[int] = field(default_factory=list)
     replaced: int = 0
     """How often the process was replaced; a conversation that has seen fewer replacements sends everything again."""
@@ -106,7 +95,7 @@ class WorkerClient:
         self._one_at_a_time = worker.one_at_a_time
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
-        request: CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
+        request: worker_protocol.CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
         return (await self._ask(invocation, request, 1))[0]
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
@@ -136,10 +125,12 @@ class WorkerClient:
     def _timeout_of(self, call: CodeCall) -> float:
         return call.tool.timeout or self._worker.tool_timeout or self._worker.timeout
 
-    def _tools_request(self, calls: Sequence[CodeCall], seconds: float, *, parallel: bool) -> ToolsRequest:
+    def _tools_request(
+        self, calls: Sequence[CodeCall], seconds: float, *, parallel: bool
+    ) -> worker_protocol.ToolsRequest:
         # Project code gets secure digits in clear; everything that comes back has them concealed again.
         reveal = self._conversation.vault.reveal
-        messages: list[ToolCallMessage] = [
+        messages: list[worker_protocol.ToolCallMessage] = [
             {"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls
         ]
         return {"op": "tools", "calls": messages, "parallel": parallel, "seconds": seconds}
@@ -173,15 +164,15 @@ class WorkerClient:
 
     async def close(self) -> None:
         """Give the worker back; of an agent that ran as a tool, only have the worker drop its conversation."""
-        if self._number == CALL:
+        if self._number == worker_protocol.CALL:
             await self._worker.lease.close()
         else:
             self._worker.released.append(self._number)
 
-    def take_update(self) -> ConversationUpdate:
+    def take_update(self) -> worker_protocol.ConversationUpdate:
         """Return what the worker does not know yet, and regard it as known."""
         conversation = self._conversation
-        update: ConversationUpdate = {
+        update: worker_protocol.ConversationUpdate = {
             "state": conversation.state.unsent_changes(),
             "events_from": conversation.revised,
             "events": [event.as_plain() for event in conversation.events[conversation.revised :]],
@@ -195,7 +186,11 @@ class WorkerClient:
         self._conversation.state.apply_worker_changes(actions.get("state_delta") or {}, actions.get("removed") or ())
 
     async def _ask(
-        self, invocation: Invocation, operation: Operation, answers: int, on_question: OnMessage | None = None
+        self,
+        invocation: Invocation,
+        operation: worker_protocol.Operation,
+        answers: int,
+        on_question: OnMessage | None = None,
     ) -> list[CodeAnswer]:
         """Send a request to the call's worker. When the worker fails, all `answers` are that failure."""
         logs: list[PlainObject] = []
@@ -222,7 +217,7 @@ class WorkerClient:
             return [self._follow_answer(conceal(answer), logs) for answer in answered]
 
     async def _run_in_spare(
-        self, lease_spare: LeaseSpare, invocation: Invocation, operation: ToolsRequest
+        self, lease_spare: LeaseSpare, invocation: Invocation, operation: worker_protocol.ToolsRequest
     ) -> list[CodeAnswer]:
         """Run tool calls in a worker of their own, which knows the state of this moment.
 
@@ -242,7 +237,7 @@ class WorkerClient:
             "state": {"set": dict(conversation.state.values), "removed": []},
             "events_from": 0,
             "events": [event.as_plain() for event in conversation.events],
-            "conversation": CALL,
+            "conversation": worker_protocol.CALL,
             "released": [],
         }
         try:
@@ -257,7 +252,7 @@ class WorkerClient:
         return [_code_answer(conceal(answer), logs) for answer in data["answers"]]
 
     async def _run_side_by_side(
-        self, lease_spare: LeaseSpare, invocation: Invocation, requests: Sequence[ToolsRequest]
+        self, lease_spare: LeaseSpare, invocation: Invocation, requests: Sequence[worker_protocol.ToolsRequest]
     ) -> list[CodeAnswer]:
         """Run the first request in the call's worker and each other one in a spare, all from the same state.
 
@@ -267,7 +262,7 @@ class WorkerClient:
         before = copy.deepcopy(state.values)
         ended: list[CodeAnswer] = []
 
-        async def run(request: ToolsRequest) -> CodeAnswer:
+        async def run(request: worker_protocol.ToolsRequest) -> CodeAnswer:
             if request is requests[0]:
                 (answer,) = await self._ask(invocation, request, 1)
             else:
@@ -284,7 +279,7 @@ class WorkerClient:
             state.apply(changed, removed)
         return answers
 
-    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
+    async def _send(self, request: worker_protocol.WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
         """Send a request and return its answers. Raises `WorkerError`."""
         worker = self._worker
         timeout = worker.agent_timeout if request["op"] == "agent" else request.get("seconds") or worker.timeout
@@ -293,7 +288,7 @@ class WorkerClient:
         worker.released = [each for each in worker.released if each not in request["released"]]
         return objects_at(data, "answers")
 
-    def _complete(self, invocation: Invocation, operation: Operation) -> WorkerRequest:
+    def _complete(self, invocation: Invocation, operation: worker_protocol.Operation) -> worker_protocol.WorkerRequest:
         """Add to an operation where it runs and what the worker does not know yet."""
         conversation = self._conversation
         # A replacement starts from the checkpoint, which has the values but neither events nor the core's own changes.
@@ -309,7 +304,7 @@ class WorkerClient:
             "released": list(self._worker.released),
             **self.take_update(),
         }
-        return cast("WorkerRequest", request)
+        return cast("worker_protocol.WorkerRequest", request)
 
     def _follow_answer(self, answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer:
         self.apply_changes(object_at(answer, "actions"))
@@ -318,7 +313,7 @@ class WorkerClient:
     def _failures(
         self,
         invocation: Invocation,
-        operation: Operation,
+        operation: worker_protocol.Operation,
         error: WorkerError,
         logs: Sequence[PlainObject],
         answers: int,
@@ -346,7 +341,7 @@ class _NestedClient(WorkerClient):
         inner._nested_run, inner._one_at_a_time = self._nested_run, self._one_at_a_time
         return inner
 
-    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
+    async def _send(self, request: worker_protocol.WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
         return await self._nested_run.ask(request)
 
 
@@ -361,11 +356,13 @@ class NestedAgentRun:
         self._code = code
         self._run_child = run_child
         self._child: asyncio.Task[bool] | None = None
-        self._requests: asyncio.Queue[tuple[WorkerRequest, asyncio.Future[list[PlainObject]]]] = asyncio.Queue(1)
+        self._requests: asyncio.Queue[tuple[worker_protocol.WorkerRequest, asyncio.Future[list[PlainObject]]]] = (
+            asyncio.Queue(1)
+        )
         self._unanswered: asyncio.Future[list[PlainObject]] | None = None
         self._closed = False
 
-    async def start(self, agent: int) -> ChildRequest | ChildResult:
+    async def start(self, agent: int) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
         """Start the agent with this number."""
         inside = self._code._copy(_NestedClient, self._code._conversation)
         # The same conversation, which the worker knows by the number of the code agent's client.
@@ -374,13 +371,13 @@ class NestedAgentRun:
         self._child = asyncio.create_task(self._run(inside, agent))
         return await self._next()
 
-    async def resume(self, answers: list[PlainObject]) -> ChildRequest | ChildResult:
+    async def resume(self, answers: list[PlainObject]) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
         """Hand the answers to the last request on."""
         if self._unanswered is not None and not self._unanswered.done():
             self._unanswered.set_result(answers)
         return await self._next()
 
-    async def ask(self, request: WorkerRequest) -> list[PlainObject]:
+    async def ask(self, request: worker_protocol.WorkerRequest) -> list[PlainObject]:
         """Wait until the worker has answered a request of the agent that runs. Raises `WorkerDied`."""
         if self._closed:
             raise WorkerDied("the agent that ran this one has ended")
@@ -404,7 +401,7 @@ class NestedAgentRun:
     async def _run(self, code: WorkerClient, agent: int) -> bool:
         return await self._run_child(code, agent)
 
-    async def _next(self) -> ChildRequest | ChildResult:
+    async def _next(self) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
         assert self._child is not None
         # Whichever comes first: the child asks for project code, or it has ended.
         requested = asyncio.create_task(self._requests.get())
@@ -422,7 +419,7 @@ class NestedAgentRun:
         return {"error": failed, "escalated": escalated, **self._code.take_update()}
 
 
-def _as_message(invocation: Invocation) -> InvocationMessage:
+def _as_message(invocation: Invocation) -> worker_protocol.InvocationMessage:
     return {
         "branch": invocation.branch,
         "invocation_id": invocation.invocation_id,

@@ -17,15 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
 from callagent.agents.kernel import contain, error_report, project, project_or_note
-from callagent.agents.tree.worker_protocol import (
-    CALL,
-    ActionsMessage,
-    Answer,
-    ConversationUpdate,
-    StateChanges,
-    ToolCallMessage,
-    WorkerRequest,
-)
+from callagent.agents.tree import worker_protocol
 from callagent.json_values import JsonValue
 from callagent.workers import Channel, Plain
 
@@ -87,7 +79,7 @@ class LiveConversation(Generic[E]):
     _pickles: dict[str, bytes] = field(default_factory=dict)
     """The values as the last checkpoint has them."""
 
-    def take_state(self, changes: StateChanges) -> None:
+    def take_state(self, changes: worker_protocol.StateChanges) -> None:
         """Apply the core's changes. A value whose JSON form is unchanged stays the object that the code put there."""
         for key, value in changes.get("set", {}).items():
             if key not in self.state or self._views.get(key) != value:
@@ -184,8 +176,8 @@ class TreeSession(ABC, Generic[C, E]):
 
     def __init__(self, checkpoint: Mapping[str, bytes], channel: Channel) -> None:
         self.channel = channel
-        self._conversations: dict[int, LiveConversation[E]] = {CALL: LiveConversation()}
-        self._conversations[CALL].restore(checkpoint)
+        self._conversations: dict[int, LiveConversation[E]] = {worker_protocol.CALL: LiveConversation()}
+        self._conversations[worker_protocol.CALL].restore(checkpoint)
 
     # What a format brings ------------------------------------------------------------------------------------------
 
@@ -198,7 +190,7 @@ class TreeSession(ABC, Generic[C, E]):
         """Return an event as the format's object."""
 
     @abstractmethod
-    def context(self, live: LiveConversation[E], request: WorkerRequest, call_id: str | None) -> C:
+    def context(self, live: LiveConversation[E], request: worker_protocol.WorkerRequest, call_id: str | None) -> C:
         """Return the context for a callback, or for a tool when there is a `call_id`."""
 
     @abstractmethod
@@ -226,7 +218,7 @@ class TreeSession(ABC, Generic[C, E]):
         """Run a tool of an agent and return its result."""
 
     @abstractmethod
-    async def run_agent(self, agent: int, live: LiveConversation[E], request: WorkerRequest) -> None:
+    async def run_agent(self, agent: int, live: LiveConversation[E], request: worker_protocol.WorkerRequest) -> None:
         """Run an agent that is project code, sending its events to the core as they come."""
 
     @abstractmethod
@@ -244,10 +236,10 @@ class TreeSession(ABC, Generic[C, E]):
         if request.get("op") == "describe":
             return self.describe()
         # The core is our own side of the socket: its messages are not checked again.
-        typed = cast("WorkerRequest", request)
+        typed = cast("worker_protocol.WorkerRequest", request)
         live = self._updated(typed)
         answers = _run(self._operate(typed, live))
-        checkpoint = live.checkpoint() if request["conversation"] == CALL else {}
+        checkpoint = live.checkpoint() if request["conversation"] == worker_protocol.CALL else {}
         return {"answers": answers, "checkpoint": checkpoint}
 
     async def run_child(self, agent: int, live: LiveConversation[E]) -> list[E]:
@@ -261,7 +253,7 @@ class TreeSession(ABC, Generic[C, E]):
         actions = {"state_delta": changed, "removed": removed}
         reply = self.channel.ask({"type": "run_agent", "agent": agent, "actions": actions, "ask": True})
         while "request" in reply:
-            request: WorkerRequest = reply["request"]
+            request: worker_protocol.WorkerRequest = reply["request"]
             answers = await self._operate(request, self._updated(request))
             reply = self.channel.ask({"type": "answers", "answers": answers, "ask": True})
         before = len(live.events)
@@ -270,7 +262,7 @@ class TreeSession(ABC, Generic[C, E]):
             raise ChildFailed(": ".join(reply["error"]))
         return live.events[before:]
 
-    def _updated(self, request: WorkerRequest) -> LiveConversation[E]:
+    def _updated(self, request: worker_protocol.WorkerRequest) -> LiveConversation[E]:
         """Return the conversation of a request, brought up to date with the core's."""
         for number in request.get("released") or ():
             self._conversations.pop(number, None)
@@ -278,11 +270,13 @@ class TreeSession(ABC, Generic[C, E]):
         self._update(live, request)
         return live
 
-    def _update(self, live: LiveConversation[E], update: ConversationUpdate) -> None:
+    def _update(self, live: LiveConversation[E], update: worker_protocol.ConversationUpdate) -> None:
         live.take_state(update["state"])
         live.events[update["events_from"] :] = [self.event(each) for each in update["events"]]
 
-    async def _operate(self, request: WorkerRequest, live: LiveConversation[E]) -> list[Answer]:
+    async def _operate(
+        self, request: worker_protocol.WorkerRequest, live: LiveConversation[E]
+    ) -> list[worker_protocol.Answer]:
         match request["op"]:
             case "callbacks":
                 return [await self._callbacks(request, live)]
@@ -296,7 +290,9 @@ class TreeSession(ABC, Generic[C, E]):
             case other:
                 raise ValueError(f"unknown request {other!r}")
 
-    async def _callbacks(self, request: WorkerRequest, live: LiveConversation[E]) -> Answer:
+    async def _callbacks(
+        self, request: worker_protocol.WorkerRequest, live: LiveConversation[E]
+    ) -> worker_protocol.Answer:
         point, plain = request["point"], request.get("subject") or {}
         context = self.context(live, request, plain.get("call_id"))
         subject = self.subject(point, context, plain, request["agent"])
@@ -304,18 +300,24 @@ class TreeSession(ABC, Generic[C, E]):
         answer["subject"] = project(subject.as_plain(), RETURN_LIMIT)
         return answer
 
-    async def _tools(self, request: WorkerRequest, live: LiveConversation[E]) -> list[Answer]:
+    async def _tools(
+        self, request: worker_protocol.WorkerRequest, live: LiveConversation[E]
+    ) -> list[worker_protocol.Answer]:
         # Concurrent tools share the worker's one event loop: only coroutines run side by side, functions one by one.
         jobs = [self._tool(request, live, call) for call in request["calls"]]
         if request.get("parallel"):
             return _reconciled(list(await asyncio.gather(*jobs)))
         return [await job for job in jobs]
 
-    async def _tool(self, request: WorkerRequest, live: LiveConversation[E], call: ToolCallMessage) -> Answer:
+    async def _tool(
+        self, request: worker_protocol.WorkerRequest, live: LiveConversation[E], call: worker_protocol.ToolCallMessage
+    ) -> worker_protocol.Answer:
         context = self.context(live, request, call["id"])
         return await self._answer(live, context, self._around_tool(request, call, context))
 
-    async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: C) -> object:
+    async def _around_tool(
+        self, request: worker_protocol.WorkerRequest, call: worker_protocol.ToolCallMessage, context: C
+    ) -> object:
         """Run a tool with its callbacks: one before it may answer in its place, one after it may replace the result."""
         agent = request["agent"]
         plain: Plain = {"tool": {"name": call["tool"]}, "args": call["args"]}
@@ -338,7 +340,9 @@ class TreeSession(ABC, Generic[C, E]):
                 return returned
         return None
 
-    async def _answer(self, live: LiveConversation[E], context: C | None, work: Awaitable[object]) -> Answer:
+    async def _answer(
+        self, live: LiveConversation[E], context: C | None, work: Awaitable[object]
+    ) -> worker_protocol.Answer:
         """Await a piece of work and return its result, its actions and its error as one answer."""
         started = time.monotonic()
         returned, error, traceback = None, None, ""
@@ -350,7 +354,7 @@ class TreeSession(ABC, Generic[C, E]):
             error, traceback = [report["type"], report["message"]], report["traceback"]
         requested = self.context_actions(context) if context is not None else {}
         changed, removed = live.take_changes()
-        actions = cast("ActionsMessage", {**requested, "state_delta": changed, "removed": removed})
+        actions = cast("worker_protocol.ActionsMessage", {**requested, "state_delta": changed, "removed": removed})
         return {
             "returned": returned,
             "actions": actions,
@@ -361,7 +365,7 @@ class TreeSession(ABC, Generic[C, E]):
         }
 
 
-def _reconciled(answers: list[Answer]) -> list[Answer]:
+def _reconciled(answers: list[worker_protocol.Answer]) -> list[worker_protocol.Answer]:
     """Let the state changes of concurrent calls agree: each key gets the value that was written last.
 
     The calls share one state, so each answer has the keys that it saw change, and the core applies the answers in the
@@ -376,7 +380,7 @@ def _reconciled(answers: list[Answer]) -> list[Answer]:
     return answers
 
 
-def server_timeout(request: WorkerRequest) -> float | None:
+def server_timeout(request: worker_protocol.WorkerRequest) -> float | None:
     """Return the seconds that a tool may wait for a server, or None without a deadline.
 
     It is a little less than the request's deadline: the tool gives up first and the model is told, whereas the
@@ -386,13 +390,13 @@ def server_timeout(request: WorkerRequest) -> float | None:
     return None if not seconds else seconds - min(1.0, seconds * 0.1)
 
 
-def _run(work: Coroutine[object, None, list[Answer]]) -> list[Answer]:
+def _run(work: Coroutine[object, None, list[worker_protocol.Answer]]) -> list[worker_protocol.Answer]:
     """Run a request to its end and cancel the tasks that functions left running, as `asyncio.run` does."""
     # Workers inside the process of a test run in threads, where the one loop of a worker process cannot be shared.
     if threading.current_thread() is not threading.main_thread():
         return asyncio.run(work)
 
-    async def whole() -> list[Answer]:
+    async def whole() -> list[worker_protocol.Answer]:
         answers = await work
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:

@@ -14,38 +14,11 @@ from typing import Final, Protocol
 
 import msgspec
 
+from callagent import legs
 from callagent.audio import DIGITS, dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.carriers import protocol
 from callagent.carriers.media import CarrierMedia, FrameClock
-from callagent.carriers.protocol import (
-    NORMAL_CLOSURE,
-    PCMU,
-    DialectError,
-    DigitReceived,
-    HeardLedger,
-    MarkReached,
-    MediaReceived,
-    Message,
-    ReplyDue,
-    StreamEvent,
-    StreamStopped,
-    decode_json,
-)
-from callagent.legs import (
-    Bridge,
-    CallerHungUp,
-    Dial,
-    DigitPressed,
-    LegEvents,
-    LegFailed,
-    LegGone,
-    Media,
-    PartiesJoined,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    TransferTarget,
-)
 from callagent.log import get_logger
 
 SILENT_SECONDS: Final = 10.0
@@ -57,7 +30,7 @@ log = get_logger(__name__)
 class PageLink(Protocol):
     """The socket of a page. Every method returns at once; failures come back as `BrowserLeg.cut`."""
 
-    def send(self, message: Message) -> None: ...
+    def send(self, message: protocol.Message) -> None: ...
 
     def close(self, code: int, last_words: str = "") -> None: ...
 
@@ -65,17 +38,17 @@ class PageLink(Protocol):
 class BrowserLeg:
     """Implements `legs.CallLeg`; the methods below the line are for the socket of the page."""
 
-    def __init__(self, info: CallInfo, link: PageLink, clock: FrameClock, dial: Dial | None = None) -> None:
+    def __init__(self, info: CallInfo, link: PageLink, clock: FrameClock, dial: legs.Dial | None = None) -> None:
         """`dial` calls the target of a transfer; with None nobody can be called."""
         self.info = info
         self.closed = False
         self._link = link
         self._dial = dial
-        self._bridge: Bridge | None = None
+        self._bridge: legs.Bridge | None = None
         self._clock = clock
         self._dialect = BrowserDialect()
         self._media = CarrierMedia(clock.now)
-        self._events = LegEvents()
+        self._events = legs.LegEvents()
         self.listen = self._events.listen
         self._heard_at = clock.now()
         clock.add(self)
@@ -83,9 +56,9 @@ class BrowserLeg:
     def ring(self) -> None:
         self.notify_page("ringing")
 
-    async def answer(self) -> Media:
+    async def answer(self) -> legs.Media:
         if self.closed:
-            raise LegGone("the caller has hung up")
+            raise legs.LegGone("the caller has hung up")
         self._media.attach(self._dialect, self._link.send)
         self.notify_page("answered", call=self.info.call_id)
         return self._media
@@ -95,18 +68,22 @@ class BrowserLeg:
             return
         self._close(reason)
 
-    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
+    async def transfer(
+        self, target: legs.TransferTarget, audio: legs.SwitchedMedia | None = None
+    ) -> legs.TransferOutcome:
         """Call the target and stay in between, whatever the method: a page cannot be sent anywhere else."""
         if self.closed:
-            return TransferOutcome(TransferStatus.CALLER_GONE, "the caller is not there")
+            return legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, "the caller is not there")
         if target.method == "bye":
-            return TransferOutcome(TransferStatus.FAILED, "nobody takes a browser over after a BYE")
+            return legs.TransferOutcome(legs.TransferStatus.FAILED, "nobody takes a browser over after a BYE")
         if self._dial is None or audio is None:
-            return TransferOutcome(TransferStatus.FAILED, "a browser's call is bridged, and this server calls nobody")
+            return legs.TransferOutcome(
+                legs.TransferStatus.FAILED, "a browser's call is bridged, and this server calls nobody"
+            )
         if self._bridge is not None:
-            return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
+            return legs.TransferOutcome(legs.TransferStatus.FAILED, "a transfer is under way")
         # The bridge exists before anybody is called: a second transfer meanwhile finds it and is refused.
-        self._bridge = Bridge(target, audio, self.send_digits, lambda: self._events.emit(PartiesJoined()))
+        self._bridge = legs.Bridge(target, audio, self.send_digits, lambda: self._events.emit(legs.PartiesJoined()))
         try:
             return await self._bridge.run(self._dial)
         finally:
@@ -115,7 +92,7 @@ class BrowserLeg:
     async def send_digits(self, digits: str) -> None:
         """Send digits as tones in the audio; return when they are sent. Raises `ValueError`, `LegGone`."""
         if self.closed:
-            raise LegGone("the call is over")
+            raise legs.LegGone("the call is over")
         await self._media.play_tones(tuple(dtmf_frames(digits)))
 
     def expect_media(self, expected: bool) -> None:
@@ -123,7 +100,7 @@ class BrowserLeg:
 
     # ---- for the page's socket
 
-    def receive_message(self, message: Message) -> None:
+    def receive_message(self, message: protocol.Message) -> None:
         """Handle a message of the page. Raises `DialectError`."""
         for event in self._dialect.receive_message(message):
             self._receive(event)
@@ -141,13 +118,13 @@ class BrowserLeg:
         """Note that the socket has ended."""
         if not self.closed:
             self._close(EndReason.CALLER_HANGUP)
-            self._events.emit(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._events.emit(legs.CallerHungUp(EndReason.CALLER_HANGUP))
 
     def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
         """Close a leg that cannot go on."""
         if not self.closed:
             self._close(reason)
-            self._events.emit(LegFailed(reason, detail))
+            self._events.emit(legs.LegFailed(reason, detail))
 
     def tick(self, now: float, lateness: float) -> None:
         if now - self._heard_at >= SILENT_SECONDS:
@@ -155,20 +132,20 @@ class BrowserLeg:
         else:
             self._media.tick(now, lateness)
 
-    def _receive(self, event: StreamEvent) -> None:
+    def _receive(self, event: protocol.StreamEvent) -> None:
         match event:
-            case MediaReceived(payload):
+            case protocol.MediaReceived(payload):
                 self._media.receive(payload, self._clock.now())
-            case MarkReached(name):
+            case protocol.MarkReached(name):
                 self._media.reach_mark(name, self._clock.now())
             # While the caller talks to a target, keys are the target's: its menus ask for them.
-            case DigitReceived(digit) if self._bridge is not None and self._bridge.joined:
+            case protocol.DigitReceived(digit) if self._bridge is not None and self._bridge.joined:
                 self._bridge.forward_digit(digit)
-            case DigitReceived(digit):
-                self._events.emit(DigitPressed(digit))
-            case ReplyDue(message):
+            case protocol.DigitReceived(digit):
+                self._events.emit(legs.DigitPressed(digit))
+            case protocol.ReplyDue(message):
                 self._link.send(message)
-            case StreamStopped():
+            case protocol.StreamStopped():
                 self.cut()
 
     def _close(self, reason: EndReason) -> None:
@@ -177,7 +154,7 @@ class BrowserLeg:
         self.closed = True
         self._clock.remove(self)
         self._media.close()
-        self._link.close(NORMAL_CLOSURE, self._dialect.encode_notice("ended", reason=reason.value))
+        self._link.close(protocol.NORMAL_CLOSURE, self._dialect.encode_notice("ended", reason=reason.value))
 
 
 _MARK = re.compile(r"[a-z0-9]{1,16}")
@@ -199,32 +176,32 @@ _decode = msgspec.json.Decoder(_Fields).decode
 class BrowserDialect:
     """Implements `CarrierDialect` for one page. The page measures its delay to us by a `ping` with its time in it."""
 
-    inbound = outbound = PCMU
-    ledger = HeardLedger.MARKS
+    inbound = outbound = protocol.PCMU
+    ledger = protocol.HeardLedger.MARKS
 
-    def receive_message(self, message: Message) -> Sequence[StreamEvent]:
+    def receive_message(self, message: protocol.Message) -> Sequence[protocol.StreamEvent]:
         """Return the event of a message. Raises `DialectError` only."""
-        fields = decode_json(_decode, message)
+        fields = protocol.decode_json(_decode, message)
         match fields.event:
             case "media" if 0 < len(fields.payload) <= MAX_PAYLOAD:
-                return (MediaReceived(fields.payload),)
+                return (protocol.MediaReceived(fields.payload),)
             case "mark" if _MARK.fullmatch(fields.name):
-                return (MarkReached(fields.name),)
+                return (protocol.MarkReached(fields.name),)
             case "digit" if len(fields.digit) == 1 and fields.digit in DIGITS:
-                return (DigitReceived(fields.digit),)
+                return (protocol.DigitReceived(fields.digit),)
             case "stop":
-                return (StreamStopped(),)
+                return (protocol.StreamStopped(),)
             case "ping":
-                return (ReplyDue(self.encode_notice("pong", at=fields.at)),)
-        raise DialectError(f"'{fields.event[:20]}' is not valid")
+                return (protocol.ReplyDue(self.encode_notice("pong", at=fields.at)),)
+        raise protocol.DialectError(f"'{fields.event[:20]}' is not valid")
 
-    def encode_media(self, payload: bytes) -> Sequence[Message]:
+    def encode_media(self, payload: bytes) -> Sequence[protocol.Message]:
         return (f'{{"event":"media","payload":"{base64.b64encode(payload).decode("ascii")}"}}',)
 
-    def encode_mark(self, name: str) -> Sequence[Message]:
+    def encode_mark(self, name: str) -> Sequence[protocol.Message]:
         return (f'{{"event":"mark","name":"{name}"}}',)
 
-    def encode_clear(self) -> Sequence[Message]:
+    def encode_clear(self) -> Sequence[protocol.Message]:
         return ('{"event":"clear"}',)
 
     def encode_notice(self, event: str, **data: object) -> str:

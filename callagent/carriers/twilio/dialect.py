@@ -14,20 +14,7 @@ from typing import Final
 import msgspec
 
 from callagent.audio import DIGITS
-from callagent.carriers.protocol import (
-    PCMU,
-    DialectError,
-    DigitReceived,
-    HeardLedger,
-    MarkReached,
-    MediaReceived,
-    Message,
-    StreamConnected,
-    StreamEvent,
-    StreamStarted,
-    StreamStopped,
-    decode_json,
-)
+from callagent.carriers import protocol as stream_protocol
 
 # Identifiers are written back into messages and logs: nothing in them may need escaping.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -99,80 +86,80 @@ _decode = msgspec.json.Decoder(_Fields).decode
 class TwilioDialect:
     """Implements `CarrierDialect` for one media stream, whose messages have to come in their order."""
 
-    inbound = outbound = PCMU
-    ledger = HeardLedger.MARKS
+    inbound = outbound = stream_protocol.PCMU
+    ledger = stream_protocol.HeardLedger.MARKS
 
     def __init__(self) -> None:
         self.state = StreamState.OPENED
         self.stream_id = ""
 
-    def receive_message(self, message: Message) -> Sequence[StreamEvent]:
+    def receive_message(self, message: stream_protocol.Message) -> Sequence[stream_protocol.StreamEvent]:
         """Return the events of a message; unknown kinds of messages have none. Raises `DialectError` only."""
-        fields = decode_json(_decode, message)
+        fields = stream_protocol.decode_json(_decode, message)
         if fields.event not in _KNOWN:
             return ()
         self._advance(fields.event)
         if self.stream_id and fields.streamSid not in ("", self.stream_id):
-            raise DialectError("the message belongs to another stream")
+            raise stream_protocol.DialectError("the message belongs to another stream")
         event = _READERS[fields.event](self, fields)
         return () if event is None else (event,)
 
-    def encode_media(self, payload: bytes) -> Sequence[Message]:
+    def encode_media(self, payload: bytes) -> Sequence[stream_protocol.Message]:
         encoded = base64.b64encode(payload).decode("ascii")
         return (f'{{"event":"media","streamSid":"{self.stream_id}","media":{{"payload":"{encoded}"}}}}',)
 
-    def encode_mark(self, name: str) -> Sequence[Message]:
+    def encode_mark(self, name: str) -> Sequence[stream_protocol.Message]:
         # The name is ours: plain characters, nothing to escape.
         return (f'{{"event":"mark","streamSid":"{self.stream_id}","mark":{{"name":"{name}"}}}}',)
 
-    def encode_clear(self) -> Sequence[Message]:
+    def encode_clear(self) -> Sequence[stream_protocol.Message]:
         # Twilio returns the marks of what it drops at once, as if it had been played: CarrierMedia forgets them first.
         return (f'{{"event":"clear","streamSid":"{self.stream_id}"}}',)
 
     def _advance(self, event: str) -> None:
         after = TRANSITIONS.get((self.state, event))
         if after is None:
-            raise DialectError(f"'{event}' may not come while the stream is {self.state.value}")
+            raise stream_protocol.DialectError(f"'{event}' may not come while the stream is {self.state.value}")
         self.state = after
 
-    def _read_start(self, fields: _Fields) -> StreamEvent:
+    def _read_start(self, fields: _Fields) -> stream_protocol.StreamEvent:
         start = fields.start
         if start is None:
-            raise DialectError("'start' without its contents")
+            raise stream_protocol.DialectError("'start' without its contents")
         stream_id = start.streamSid or fields.streamSid
         for identifier in (stream_id, start.callSid):
             if not _IDENTIFIER.fullmatch(identifier):
-                raise DialectError("'start' without valid streamSid and callSid")
+                raise stream_protocol.DialectError("'start' without valid streamSid and callSid")
         media = start.mediaFormat
         if media and (media.encoding, str(media.sampleRate), str(media.channels)) != _MULAW:
-            raise DialectError("the stream is not μ-law at 8000 Hz with one channel")
+            raise stream_protocol.DialectError("the stream is not μ-law at 8000 Hz with one channel")
         self.stream_id = stream_id
-        return StreamStarted(stream_id, start.callSid, start.accountSid, start.customParameters)
+        return stream_protocol.StreamStarted(stream_id, start.callSid, start.accountSid, start.customParameters)
 
-    def _read_media(self, fields: _Fields) -> StreamEvent | None:
+    def _read_media(self, fields: _Fields) -> stream_protocol.StreamEvent | None:
         if fields.media is None:
-            raise DialectError("'media' without its contents")
+            raise stream_protocol.DialectError("'media' without its contents")
         # A stream of both tracks would tell us our own audio as well.
         if fields.media.track != "inbound":
             return None
-        return MediaReceived(fields.media.payload)
+        return stream_protocol.MediaReceived(fields.media.payload)
 
-    def _read_mark(self, fields: _Fields) -> StreamEvent:
+    def _read_mark(self, fields: _Fields) -> stream_protocol.StreamEvent:
         if fields.mark is None:
-            raise DialectError("'mark' without its contents")
-        return MarkReached(fields.mark.name)
+            raise stream_protocol.DialectError("'mark' without its contents")
+        return stream_protocol.MarkReached(fields.mark.name)
 
-    def _read_digit(self, fields: _Fields) -> StreamEvent:
+    def _read_digit(self, fields: _Fields) -> stream_protocol.StreamEvent:
         if fields.dtmf is None or len(fields.dtmf.digit) != 1 or fields.dtmf.digit not in DIGITS:
-            raise DialectError("'dtmf' without a valid digit")
-        return DigitReceived(fields.dtmf.digit)
+            raise stream_protocol.DialectError("'dtmf' without a valid digit")
+        return stream_protocol.DigitReceived(fields.dtmf.digit)
 
 
-_READERS: Final[Mapping[str, Callable[[TwilioDialect, _Fields], StreamEvent | None]]] = {
-    "connected": lambda _, fields: StreamConnected(fields.protocol),
+_READERS: Final[Mapping[str, Callable[[TwilioDialect, _Fields], stream_protocol.StreamEvent | None]]] = {
+    "connected": lambda _, fields: stream_protocol.StreamConnected(fields.protocol),
     "start": TwilioDialect._read_start,
     "media": TwilioDialect._read_media,
     "mark": TwilioDialect._read_mark,
     "dtmf": TwilioDialect._read_digit,
-    "stop": lambda _, __: StreamStopped(),
+    "stop": lambda _, __: stream_protocol.StreamStopped(),
 }

@@ -1,7 +1,5 @@
 """Call legs over SIP and RTP."""
 
-from __future__ import annotations
-
 from callagent.legs.sip.factory import SipLegFactory
 from callagent.legs.sip.leg import MediaOfTrunk, SipLeg, TrunkMedia, any_trunk
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
+from callagent import sip
 from callagent.call_info import NO_HEADERS
 from callagent.json_values import MutableJsonObject
 from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
@@ -23,19 +24,6 @@ from callagent.rtp import (
     RtpSettings,
     available_codecs,
     prepare_srtp,
-)
-from callagent.sip import (
-    Endpoint,
-    EndpointCall,
-    Hop,
-    MediaPolicy,
-    Negotiation,
-    TlsSettings,
-    Trunks,
-    TrunkSettings,
-    Uri,
-    UserAgentSettings,
-    route_to,
 )
 
 MIN_FREE_PORTS = 0.05
@@ -69,18 +57,18 @@ class SipLegFactory:
         self._on_leg = on_leg
         self._rtp = rtp or RtpSettings()
         self._media = media
-        self._endpoint: Endpoint | None = None
-        self._trunks: Trunks | None = None
+        self._endpoint: sip.Endpoint | None = None
+        self._trunks: sip.Trunks | None = None
         self._may_call: Callable[[str], bool] = _any_time
 
     async def open(
-        self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
+        self, host: str, port: int, settings: sip.UserAgentSettings, tls: sip.TlsSettings | None = None
     ) -> tuple[str, int]:
         """Listen on UDP and return the address. Raises `OSError`."""
         # Looking for the codecs takes tens of milliseconds and starts a process, which must not happen during calls.
         available_codecs()
         on_invite = None if self._on_leg is None else self._accept
-        self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
+        self._endpoint = await sip.Endpoint.open(host, port, settings, on_invite, tls=tls)
         self._own.public_address = settings.public_address
         self._own.signalling_ports.add(self._endpoint.local_address[1])
         if on_invite is not None:
@@ -94,13 +82,15 @@ class SipLegFactory:
         self._own.signalling_ports.add(address[1])
         return address
 
-    def add_trunks(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
+    def add_trunks(
+        self, trunks: Sequence[sip.TrunkSettings], may_call: Callable[[str], bool] = _any_time
+    ) -> sip.Trunks:
         """Place calls through these trunks from now on, and return them for the caller to start and close.
 
         `may_call` is asked with the trunk's name before each call is placed; it returns False for one too soon.
         """
         self._may_call = may_call
-        self._trunks = Trunks(self._opened(), trunks)
+        self._trunks = sip.Trunks(self._opened(), trunks)
         return self._trunks
 
     async def dial(
@@ -109,7 +99,7 @@ class SipLegFactory:
         *,
         caller: str | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
-        trunk: TrunkSettings | None = None,
+        trunk: sip.TrunkSettings | None = None,
     ) -> SipLeg:
         """Call a SIP URI; the leg's `answer()` waits for the peer.
 
@@ -118,14 +108,14 @@ class SipLegFactory:
         endpoint = self._opened()
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
-            trunk = self._trunks.of_host(Uri.parse(target))
+            trunk = self._trunks.of_host(sip.Uri.parse(target))
         self._expect_room_on(trunk)
         # A registrar may have named proxies that our calls have to pass (RFC 3608).
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
         credentials = None if trunk is None else trunk.credentials
         media = self._media("" if trunk is None else trunk.name)
         session = self._session()
-        negotiations: list[Negotiation] = []
+        negotiations: list[sip.Negotiation] = []
 
         # The offer names our address as the peer reaches it, which is known once the endpoint has resolved the target.
         def offer(host: str) -> bytes:
@@ -144,7 +134,7 @@ class SipLegFactory:
             negotiations[0].refuse_target = self._refusing(call.core.peer_host)
         return SipLeg(call, session, negotiations[0], media, self.dial_target)
 
-    def _expect_room_on(self, trunk: TrunkSettings | None) -> None:
+    def _expect_room_on(self, trunk: sip.TrunkSettings | None) -> None:
         if trunk is not None and not self._may_call(trunk.name):
             raise TooManyCalls(
                 f"trunk '{trunk.name}': more calls a second than its calls_per_second", "calls_per_second"
@@ -170,7 +160,7 @@ class SipLegFactory:
         except PortsExhausted:
             raise LegGone("no media port is free") from None
 
-    def _trunk_to(self, came_through: str, target: TransferTarget) -> TrunkSettings | None:
+    def _trunk_to(self, came_through: str, target: TransferTarget) -> sip.TrunkSettings | None:
         """Return the trunk that leads to a target; None for a URI without a trunk. Raises `ValueError`."""
         if ":" in target.uri and not target.trunk:
             return None
@@ -201,7 +191,7 @@ class SipLegFactory:
         if self._endpoint is not None:
             await self._endpoint.close()
 
-    def _accept(self, call: EndpointCall) -> None:
+    def _accept(self, call: sip.EndpointCall) -> None:
         """Make the leg of an incoming call, or refuse it: 503 without resources, 488 for an offer of no use."""
         if self._on_leg is None or self._ports.free_share < MIN_FREE_PORTS:
             call.hang_up(status=503, headers=RETRY_AFTER)
@@ -227,7 +217,7 @@ class SipLegFactory:
             return
         self._on_leg(leg)
 
-    def _negotiation(self, call: EndpointCall, session: RtpSession) -> Negotiation:
+    def _negotiation(self, call: sip.EndpointCall, session: RtpSession) -> sip.Negotiation:
         dialog = call.core.dialog
         assert dialog is not None, "an INVITE that came in has made one"
         negotiation = negotiation_with(dialog.peer, call.local_host(), session.local_port, self._media(call.trunk))
@@ -242,37 +232,37 @@ class SipLegFactory:
     def _session(self) -> RtpSession:
         return RtpSession(asyncio.get_running_loop(), self._ports, self._pump, self._rtp)
 
-    def _opened(self) -> Endpoint:
+    def _opened(self) -> sip.Endpoint:
         if self._endpoint is None:
             raise RuntimeError("SipLegFactory.open() must be called first")
         return self._endpoint
 
 
-def negotiation_with(hop: Hop, local: str, port: int, media: TrunkMedia) -> Negotiation:
+def negotiation_with(hop: sip.Hop, local: str, port: int, media: TrunkMedia) -> sip.Negotiation:
     """Return the negotiation of a call whose signalling came over `hop`; we take its audio at `local` and `port`."""
     return _negotiation(local, port, media, tls=hop.transport == "tls", peer=hop.host)
 
 
-def negotiation_towards(target: str, local: str, port: int, media: TrunkMedia) -> Negotiation:
+def negotiation_towards(target: str, local: str, port: int, media: TrunkMedia) -> sip.Negotiation:
     """Return the negotiation of a call that we place. Raises `ValueError` for a target that is no URI."""
-    uri = Uri.parse(target)
+    uri = sip.Uri.parse(target)
     tls = uri.scheme == "sips" or (uri.parameters.get("transport") or "").lower() == "tls"
     return _negotiation(local, port, media, tls=tls, peer=None)
 
 
-def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: str | None) -> Negotiation:
+def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: str | None) -> sip.Negotiation:
     # A peer that reaches us over loopback is on this machine: its media may be here as well, and nobody else can read
     # the SRTP keys in its SDP.
     loopback = ip_address(local).is_loopback
     installed = available_codecs()
     codecs = tuple(name for name in media.codecs or installed if name in installed)
-    policy = MediaPolicy(codecs, media.encryption, confidential=tls or loopback)
-    return Negotiation(local, port, random.getrandbits(31), loopback=loopback, policy=policy, peer=peer)
+    policy = sip.MediaPolicy(codecs, media.encryption, confidential=tls or loopback)
+    return sip.Negotiation(local, port, random.getrandbits(31), loopback=loopback, policy=policy, peer=peer)
 
 
 def is_of_this_machine(host: str) -> bool:
     """Whether an IP address is one of this machine's: packets to it would leave from that address itself."""
-    return ip_address(host).is_loopback or route_to(host) == host
+    return ip_address(host).is_loopback or sip.route_to(host) == host
 
 
 class OwnAddresses:

@@ -8,45 +8,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network
 
+from callagent import sip
 from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.legs.leg import (
-    CallerHungUp,
-    DigitPressed,
-    LegEvents,
-    LegFailed,
-    LegGone,
-    Media,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    TransferTarget,
-)
+from callagent.legs import leg
 from callagent.legs.sip.identity import call_info_of, clean, parting
 from callagent.legs.sip.transfer import DialTarget, SipTransfer
 from callagent.log import get_logger
 from callagent.rtp import NoTelephoneEvent, RtpParameters, RtpSession, SrtpKeys, open_codec
-from callagent.sip import (
-    FRAME_TIME,
-    Agreement,
-    CallAnswered,
-    CallConfirmed,
-    CallEnded,
-    CallReplaced,
-    CallRinging,
-    DigitReceived,
-    Encryption,
-    EndCause,
-    EndpointCall,
-    Event,
-    Negotiation,
-    NotAcceptable,
-    OfferAnswered,
-    OfferReceived,
-    TransferProgressed,
-    TransferRequested,
-    Uri,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +24,7 @@ class TrunkMedia:
 
     codecs: tuple[str, ...] = ()
     """Codecs in the order in which we offer them; empty: all that are installed."""
-    encryption: Encryption = Encryption.ALLOWED
+    encryption: sip.Encryption = sip.Encryption.ALLOWED
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks from which the trunk's media may come, besides the address in its SDP."""
     in_band_digits: bool = False
@@ -75,7 +44,7 @@ def any_trunk(_: str) -> TrunkMedia:
     return ANY_MEDIA
 
 
-def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
+def rtp_parameters(agreement: sip.Agreement, media: TrunkMedia) -> RtpParameters:
     """Return the parameters of RTP that were agreed on. Raises `ValueError` for a codec that is not installed."""
     # Opened for each session, because coders other than G.711 remember earlier frames.
     codec = open_codec(agreement.codec, agreement.payload_type)
@@ -93,7 +62,7 @@ def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
         own_telephone_event=agreement.own_telephone_event,
         control=agreement.control,
         keys=keys,
-        packet_frames=agreement.packet_time // FRAME_TIME,
+        packet_frames=agreement.packet_time // sip.FRAME_TIME,
         networks=media.networks,
         in_band_digits=media.in_band_digits or agreement.telephone_event is None,
     )
@@ -114,9 +83,9 @@ _REASONS = {
 }
 _NORMAL = 'Q.850;cause=16;text="Normal call clearing"'
 _END_REASONS = {
-    EndCause.CANCELLED: EndReason.CANCELLED,
-    EndCause.REMOTE: EndReason.CALLER_HANGUP,
-    EndCause.REFUSED: EndReason.REJECTED,
+    sip.EndCause.CANCELLED: EndReason.CANCELLED,
+    sip.EndCause.REMOTE: EndReason.CALLER_HANGUP,
+    sip.EndCause.REFUSED: EndReason.REJECTED,
 }
 
 log = get_logger(__name__)
@@ -148,9 +117,9 @@ class SipLeg:
 
     def __init__(
         self,
-        call: EndpointCall,
+        call: sip.EndpointCall,
         session: RtpSession,
-        negotiation: Negotiation,
+        negotiation: sip.Negotiation,
         media: TrunkMedia = ANY_MEDIA,
         dial_target: DialTarget | None = None,
     ) -> None:
@@ -158,7 +127,7 @@ class SipLeg:
         self.outgoing = call.core.outgoing
         self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
         """Called when the peer asks us to call a URI instead (REFER); answered by `report_transfer`. None declines."""
-        self.on_early_media: Callable[[Media], None] | None = None
+        self.on_early_media: Callable[[leg.Media], None] | None = None
         """Called with what the peer plays before it takes our call (early media)."""
         self._call = call
         self._session = session
@@ -166,14 +135,14 @@ class SipLeg:
         self._media = media
         self._state = LegState.RINGING
         self._answer = b""
-        self._agreement: Agreement | None = None
+        self._agreement: sip.Agreement | None = None
         # The answer is made before the call rings: an offer that cannot be used is refused with 488 at once.
         offer = b"" if self.outgoing else call.core.invite.body
         if offer:
             self._answer, self._agreement = negotiation.answer(offer)
         info = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
         self.info: CallInfo = replace(info, trunk=call.trunk)
-        events = LegEvents()
+        events = leg.LegEvents()
         self.listen, self.emit = events.listen, events.emit
         self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
         self._dial_target = dial_target
@@ -193,10 +162,10 @@ class SipLeg:
         if self._state is LegState.RINGING:
             self._call.ring()
 
-    async def answer(self) -> Media:
+    async def answer(self) -> leg.Media:
         """Take the peer's call, or wait until the peer takes ours. Raises `LegGone`."""
         if self._state is LegState.CLOSED:
-            raise LegGone("the leg has ended")
+            raise leg.LegGone("the leg has ended")
         if self._agreement is not None:
             # Our media is ready before the 200 goes out: the peer may send as soon as it has that.
             self._connect(self._agreement)
@@ -210,7 +179,7 @@ class SipLeg:
             self._connect(self._negotiation.accept(await self.confirmed()))
         except ValueError as error:
             await self.hang_up(EndReason.ERROR)
-            raise LegGone(f"no media: {error}") from error
+            raise leg.LegGone(f"no media: {error}") from error
         self._state = LegState.ANSWERED
         return self._session
 
@@ -222,9 +191,9 @@ class SipLeg:
         except TimeoutError:
             log.info("hang_up_unconfirmed", call_id=self.info.call_id)
 
-    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
+    async def transfer(self, target: leg.TransferTarget, audio: leg.SwitchedMedia | None = None) -> leg.TransferOutcome:
         if self._state is not LegState.ANSWERED:
-            return TransferOutcome(TransferStatus.CALLER_GONE, "the call is not answered")
+            return leg.TransferOutcome(leg.TransferStatus.CALLER_GONE, "the call is not answered")
         if self._transfer is None:
             self._transfer = SipTransfer(self._dial_target)
         return await self._transfer.run(self, target, audio)
@@ -244,7 +213,7 @@ class SipLeg:
     # Beyond CallLeg, for phones and transfers
 
     @property
-    def call(self) -> EndpointCall:
+    def call(self) -> sip.EndpointCall:
         return self._call
 
     async def confirmed(self) -> bytes:
@@ -252,7 +221,7 @@ class SipLeg:
         # Shielded, because several may wait: a cancelled transfer must not cancel the future of the others.
         outcome = await asyncio.shield(self._answered)
         if isinstance(outcome, _Gone):
-            raise LegGone(outcome.detail, outcome.status, outcome.limit)
+            raise leg.LegGone(outcome.detail, outcome.status, outcome.limit)
         return outcome
 
     def leave(self, reason: EndReason) -> None:
@@ -265,30 +234,30 @@ class SipLeg:
 
     # private
 
-    def _receive(self, event: Event) -> None:
+    def _receive(self, event: sip.Event) -> None:
         match event:
-            case CallAnswered(body=body) | CallConfirmed(body=body):
+            case sip.CallAnswered(body=body) | sip.CallConfirmed(body=body):
                 # The first one wakes `confirmed`; a later body answers an offer of ours.
                 if not self._answered.done():
                     self._answered.set_result(body)
                 elif body:
                     self._accept(body)
-            case CallReplaced(by=by):
+            case sip.CallReplaced(by=by):
                 self._move(self._call.successor(by))
-            case CallRinging(body=body) if body and self.on_early_media is not None:
+            case sip.CallRinging(body=body) if body and self.on_early_media is not None:
                 self._accept(body)
                 self.on_early_media(self._session)
-            case OfferReceived(body=body):
+            case sip.OfferReceived(body=body):
                 self._renegotiate(body)
-            case OfferAnswered(body=body):
+            case sip.OfferAnswered(body=body):
                 self._accept(body)
-            case DigitReceived(digit=digit):
+            case sip.DigitReceived(digit=digit):
                 self._press(digit, "info")
-            case TransferProgressed() if self._transfer is not None:
+            case sip.TransferProgressed() if self._transfer is not None:
                 self._transfer.report_progress(event)
-            case TransferRequested(target=target, headers=headers):
+            case sip.TransferRequested(target=target, headers=headers):
                 self._request_transfer(target, dict(headers))
-            case CallEnded():
+            case sip.CallEnded():
                 self._lose(event)
             case _:
                 pass
@@ -302,17 +271,17 @@ class SipLeg:
             answer, agreement = self._negotiation.answer(offer)
         except ValueError as error:
             log.info("offer_refused", call_id=self.info.call_id, why=str(error))
-            self._call.refuse_offer(488 if isinstance(error, NotAcceptable) else 400)
+            self._call.refuse_offer(488 if isinstance(error, sip.NotAcceptable) else 400)
             return
         self._connect(agreement)
         self._call.accept_offer(answer)
 
-    def _move(self, call: EndpointCall) -> None:
+    def _move(self, call: sip.EndpointCall) -> None:
         """Let another call take the place of this one: the same conversation with another peer (RFC 3891)."""
         offer = call.core.invite.body
         try:
             if self._state is not LegState.ANSWERED:
-                raise NotAcceptable("the call is over")
+                raise sip.NotAcceptable("the call is over")
             body, agreement = self._negotiation.answer(offer) if offer else (self._negotiation.offer(), None)
         except ValueError as error:
             log.info("replacement_refused", call_id=self.info.call_id, why=str(error))
@@ -334,7 +303,7 @@ class SipLeg:
         except ValueError as error:
             log.warning("answer_not_usable", call_id=self.info.call_id, why=str(error))
 
-    def _connect(self, agreement: Agreement) -> None:
+    def _connect(self, agreement: sip.Agreement) -> None:
         # Without a remote address the peer holds us: what was agreed before stays for when it comes back.
         if agreement.remote is not None:
             self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
@@ -347,9 +316,9 @@ class SipLeg:
         self._digits_from = self._digits_from or way
         if self._digits_from != way or (self._transfer is not None and self._transfer.forward_digit(digit)):
             return
-        self.emit(DigitPressed(digit))
+        self.emit(leg.DigitPressed(digit))
 
-    def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
+    def _request_transfer(self, target: sip.Uri, headers: Mapping[str, str]) -> None:
         if self.on_transfer_request is None:
             self._call.report_transfer(603)
         else:
@@ -358,9 +327,9 @@ class SipLeg:
     def _lose_media(self, detail: str) -> None:
         if self._state is not LegState.CLOSED:
             self._end(EndReason.MEDIA_TIMEOUT, NO_HEADERS)
-            self.emit(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
+            self.emit(leg.LegFailed(EndReason.MEDIA_TIMEOUT, detail))
 
-    def _lose(self, event: CallEnded) -> None:
+    def _lose(self, event: sip.CallEnded) -> None:
         """Note that the call is over, and report it unless we have ended it ourselves."""
         if self._state is LegState.CLOSED:
             return
@@ -371,9 +340,9 @@ class SipLeg:
         self._close(detail, event.status, limit)
         reason = _END_REASONS.get(event.cause)
         if reason is None:
-            self.emit(LegFailed(EndReason.ERROR, f"SIP {detail}"))
+            self.emit(leg.LegFailed(EndReason.ERROR, f"SIP {detail}"))
         else:
-            self.emit(CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
+            self.emit(leg.CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
 
     def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
         if self._state is LegState.CLOSED:
@@ -397,7 +366,7 @@ class SipLeg:
             self._answered.set_result(_Gone(detail, status, limit))
 
 
-async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:
+async def _spell(digits: str, session: RtpSession, call: sip.EndpointCall, *, tones: bool) -> None:
     """Send digits to a peer that takes no telephone events: as tones in the audio, or by INFO."""
     if tones:
         await session.send_tones(tuple(dtmf_frames(digits)))
@@ -406,5 +375,5 @@ async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones:
         call.send_digit(digit)
 
 
-def _ignore(event: Event) -> None:
+def _ignore(event: sip.Event) -> None:
     """Ignore the events of a call that is no longer this leg's."""

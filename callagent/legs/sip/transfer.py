@@ -7,17 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.legs import leg as leg_contract
 from callagent.legs.bridge import Bridge, TargetLeg, ring
-from callagent.legs.leg import (
-    LegEvent,
-    LegGone,
-    PartiesJoined,
-    SwitchedMedia,
-    TransferOutcome,
-    TransferStatus,
-    TransferTarget,
-    failed_by,
-)
 from callagent.legs.sip.identity import clean, target_uri
 from callagent.sip import EndpointCall, TransferProgressed, TransferState
 
@@ -35,18 +26,18 @@ class TransferableLeg(TargetLeg, Protocol):
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None: ...
 
-    def emit(self, event: LegEvent) -> None:
+    def emit(self, event: leg_contract.LegEvent) -> None:
         """Deliver an event to the call of this leg."""
 
 
-DialTarget = Callable[[TransferableLeg, TransferTarget], Awaitable[TransferableLeg]]
+DialTarget = Callable[[TransferableLeg, leg_contract.TransferTarget], Awaitable[TransferableLeg]]
 """Call a target for the peer of a leg. Raises `ValueError`, `OSError` or `LegGone`."""
 
 _OUTCOMES = {
-    TransferState.SUCCEEDED: TransferStatus.SUCCEEDED,
-    TransferState.REFUSED: TransferStatus.REFUSED,
-    TransferState.FAILED: TransferStatus.FAILED,
-    TransferState.NO_ANSWER: TransferStatus.NO_ANSWER,
+    TransferState.SUCCEEDED: leg_contract.TransferStatus.SUCCEEDED,
+    TransferState.REFUSED: leg_contract.TransferStatus.REFUSED,
+    TransferState.FAILED: leg_contract.TransferStatus.FAILED,
+    TransferState.NO_ANSWER: leg_contract.TransferStatus.NO_ANSWER,
 }
 
 
@@ -58,23 +49,25 @@ class SipTransfer:
 
     def __init__(self, dial: DialTarget | None) -> None:
         self._dial = dial
-        self._progress: asyncio.Future[TransferOutcome] | None = None
+        self._progress: asyncio.Future[leg_contract.TransferOutcome] | None = None
         self._bridge: Bridge | None = None
         self._busy = False
 
-    async def run(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def run(
+        self, leg: TransferableLeg, target: leg_contract.TransferTarget, audio: leg_contract.SwitchedMedia | None
+    ) -> leg_contract.TransferOutcome:
         """Give the peer of `leg` to `target`, and return when the outcome is known. A refusal is an outcome, too."""
         if self._busy:
-            return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
+            return leg_contract.TransferOutcome(leg_contract.TransferStatus.FAILED, "a transfer is under way")
         self._busy = True
         try:
             # A request within the dialog must not overtake the ACK of our 200: the peer would not know the dialog.
             await leg.confirmed()
             return await self._transfer(leg, target, audio)
-        except LegGone as gone:
-            return TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
+        except leg_contract.LegGone as gone:
+            return leg_contract.TransferOutcome(leg_contract.TransferStatus.CALLER_GONE, str(gone))
         except ValueError as error:
-            return failed_by(error)
+            return leg_contract.failed_by(error)
         finally:
             self._busy = False
             self._bridge = None
@@ -82,11 +75,13 @@ class SipTransfer:
     def report_progress(self, event: TransferProgressed) -> None:
         """Note the progress of our REFER as its NOTIFYs report it (RFC 3515 §2.4.4); a final state is the outcome."""
         if event.state in _OUTCOMES:
-            self._settle(TransferOutcome(_OUTCOMES[event.state], clean(f"{event.status} {event.reason}").strip()))
+            self._settle(
+                leg_contract.TransferOutcome(_OUTCOMES[event.state], clean(f"{event.status} {event.reason}").strip())
+            )
 
     def abandon(self, detail: str) -> None:
         """End the transfer that is under way: the peer has left."""
-        self._settle(TransferOutcome(TransferStatus.CALLER_GONE, detail))
+        self._settle(leg_contract.TransferOutcome(leg_contract.TransferStatus.CALLER_GONE, detail))
 
     def forward_digit(self, digit: str) -> bool:
         """Send a key of the peer to the target that it is bridged to; return False if there is none."""
@@ -96,13 +91,13 @@ class SipTransfer:
         return True
 
     async def _transfer(
-        self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None
-    ) -> TransferOutcome:
+        self, leg: TransferableLeg, target: leg_contract.TransferTarget, audio: leg_contract.SwitchedMedia | None
+    ) -> leg_contract.TransferOutcome:
         match target.method:
             case "bye":
                 # The headers of the BYE tell a PBX or carrier where the call is to go next.
                 await leg.hang_up(EndReason.HANDOFF, target.headers)
-                return TransferOutcome(TransferStatus.SUCCEEDED, "BYE")
+                return leg_contract.TransferOutcome(leg_contract.TransferStatus.SUCCEEDED, "BYE")
             case "refer":
                 return await self._refer(leg, target)
             case "attended":
@@ -111,8 +106,8 @@ class SipTransfer:
                 return await self._join(leg, target, audio)
 
     async def _refer(
-        self, leg: TransferableLeg, target: TransferTarget, consulted: TransferableLeg | None = None
-    ) -> TransferOutcome:
+        self, leg: TransferableLeg, target: leg_contract.TransferTarget, consulted: TransferableLeg | None = None
+    ) -> leg_contract.TransferOutcome:
         # Made before the REFER is sent, so that there is a place for the outcome whenever it comes.
         self._progress = asyncio.get_running_loop().create_future()
         try:
@@ -127,16 +122,16 @@ class SipTransfer:
         finally:
             self._progress = None
         # The peer speaks with the target now; until this BYE it has both calls (RFC 5589 §6.1).
-        if outcome.status is TransferStatus.SUCCEEDED:
+        if outcome.status is leg_contract.TransferStatus.SUCCEEDED:
             await leg.hang_up(EndReason.HANDOFF)
         return outcome
 
-    async def _attend(self, leg: TransferableLeg, target: TransferTarget) -> TransferOutcome:
+    async def _attend(self, leg: TransferableLeg, target: leg_contract.TransferTarget) -> leg_contract.TransferOutcome:
         """Call the target first; once it has answered, the peer takes our place in that call (RFC 5589 §7)."""
         try:
             consulted = await self._dial_target(leg, target)
         except OSError as error:
-            return TransferOutcome(TransferStatus.FAILED, str(error))
+            return leg_contract.TransferOutcome(leg_contract.TransferStatus.FAILED, str(error))
         try:
             _, refusal = await ring(consulted, target.ring_seconds)
             return refusal or await self._refer(leg, target, consulted)
@@ -144,17 +139,21 @@ class SipTransfer:
             # After a success the target has ended this call itself, because the peer's INVITE replaced it.
             consulted.leave(EndReason.HANDOFF)
 
-    async def _join(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def _join(
+        self, leg: TransferableLeg, target: leg_contract.TransferTarget, audio: leg_contract.SwitchedMedia | None
+    ) -> leg_contract.TransferOutcome:
         if audio is None:
-            return TransferOutcome(TransferStatus.FAILED, "the call has no audio that could be bridged")
-        self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.emit(PartiesJoined()))
+            return leg_contract.TransferOutcome(
+                leg_contract.TransferStatus.FAILED, "the call has no audio that could be bridged"
+            )
+        self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.emit(leg_contract.PartiesJoined()))
         return await self._bridge.run(lambda dialled: self._dial_target(leg, dialled))
 
-    async def _dial_target(self, leg: TransferableLeg, target: TransferTarget) -> TransferableLeg:
+    async def _dial_target(self, leg: TransferableLeg, target: leg_contract.TransferTarget) -> TransferableLeg:
         if self._dial is None:
             raise ValueError("this leg was made without a way to call targets")
         return await self._dial(leg, target)
 
-    def _settle(self, outcome: TransferOutcome) -> None:
+    def _settle(self, outcome: leg_contract.TransferOutcome) -> None:
         if self._progress is not None and not self._progress.done():
             self._progress.set_result(outcome)

@@ -9,8 +9,6 @@ One line starts each engine:
     pip install transformers torch                                functiongemma/transformers:DIRECTORY
 """
 
-from __future__ import annotations
-
 from callagent.models.functiongemma.engines import CompletionEngine, CompletionRequest, Piece
 from callagent.models.functiongemma.format import FUNCTIONGEMMA, GEMMA4, TokenSet, format_value, grammar, neutralise
 from callagent.models.functiongemma.model import EngineSettings, FunctionGemmaModel, open_functiongemma

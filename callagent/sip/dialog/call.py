@@ -8,20 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from callagent.sip.dialog import events
 from callagent.sip.dialog.call_machine import CallEffect, CallInput, CallMachine, CallState, send_in_dialog
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog, asks_for_sips
-from callagent.sip.dialog.events import (
-    NO_HEADERS,
-    Call,
-    CallAnswered,
-    CallClosed,
-    CallConfirmed,
-    CallEnded,
-    CallRinging,
-    DigitReceived,
-    EndCause,
-)
 from callagent.sip.dialog.invite import IncomingInvite, OutgoingInvite, Way
 from callagent.sip.dialog.refer import ReferReceiver, ReferSender, attended_target
 from callagent.sip.dialog.reinvite import Renegotiation
@@ -53,7 +43,7 @@ class SipCall(CallMachine):
         # One of the two: each call has one INVITE that began it.
         self._received: IncomingInvite | None = None
         self._sent: OutgoingInvite | None = None
-        self._end_headers: Mapping[str, str] = NO_HEADERS
+        self._end_headers: Mapping[str, str] = events.NO_HEADERS
         self._end_emitted = False
         self._invite_timer: Timer | None = None
 
@@ -105,14 +95,16 @@ class SipCall(CallMachine):
             self.session_timer.agree(self, self.invite, response, now)
         self.apply(CallInput.ANSWER, response, now)
 
-    def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = events.NO_HEADERS) -> None:
         """Refuse the INVITE with `status`, or send CANCEL or BYE. Raises `ValueError` for invalid headers."""
         # Headers that cannot be written must raise before the state changes.
         Headers(headers.items())
         self._end_headers = headers
         self.apply(CallInput.HANG_UP, self._response(status, headers=headers), now)
 
-    def refer(self, target: Uri, now: float, headers: Mapping[str, str] = NO_HEADERS, to: Call | None = None) -> None:
+    def refer(
+        self, target: Uri, now: float, headers: Mapping[str, str] = events.NO_HEADERS, to: events.Call | None = None
+    ) -> None:
         """Send a REFER: the peer is asked to call `target`. `TransferProgressed` events report the progress.
 
         Given `to`, an established call of ours with the target, the peer takes our place in that call.
@@ -177,7 +169,7 @@ class SipCall(CallMachine):
             handler(self, dialog, transaction, now)
 
     def lose(self, now: float) -> None:
-        self._end_headers = NO_HEADERS
+        self._end_headers = events.NO_HEADERS
         self.apply(CallInput.LOST, None, now)
 
     def repeat_offer(self, now: float) -> None:
@@ -269,13 +261,13 @@ class SipCall(CallMachine):
 
     def _emit_ringing(self, message: Message | None, now: float) -> None:
         if isinstance(message, Response) and message.status > 100:
-            self.core.events.append(CallRinging(self, message.status, message.body))
+            self.core.events.append(events.CallRinging(self, message.status, message.body))
 
     def _emit_answered(self, message: Message | None, now: float) -> None:
-        self.core.events.append(CallAnswered(self, message.body if message else b""))
+        self.core.events.append(events.CallAnswered(self, message.body if message else b""))
 
     def _emit_confirmed(self, message: Message | None, now: float) -> None:
-        self.core.events.append(CallConfirmed(self, message.body if message else b""))
+        self.core.events.append(events.CallConfirmed(self, message.body if message else b""))
 
     def _emit_ended(self, message: Message | None, now: float) -> None:
         # Some calls have ended for their owner before our BYE, and reach the state ENDED only after it.
@@ -284,9 +276,13 @@ class SipCall(CallMachine):
         self._end_emitted = True
         final = message if isinstance(message, Response) else Response(status=0)
         headers = message.headers if message is not None else Headers()
-        self.core.events.append(CallEnded(self, self.cause or EndCause.LOCAL, final.status, final.reason, headers))
+        self.core.events.append(
+            events.CallEnded(self, self.cause or events.EndCause.LOCAL, final.status, final.reason, headers)
+        )
 
-    def _response(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Response | None:
+    def _response(
+        self, status: int, body: bytes = b"", headers: Mapping[str, str] = events.NO_HEADERS
+    ) -> Response | None:
         """Return a response to the INVITE; None for an outgoing call."""
         if self.dialog is None or self._received is None:
             return None
@@ -331,7 +327,7 @@ class SipCall(CallMachine):
             # Late responses find the call through the transaction's callback. Without this line call and INVITE would
             # refer to each other, and only the garbage collector would free them.
             self._sent = None
-        self.core.events.append(CallClosed(self))
+        self.core.events.append(events.CallClosed(self))
 
 
 def _receive_offer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
@@ -400,7 +396,7 @@ def receive_info(call: CallMachine, dialog: Dialog, transaction: ServerTransacti
     call.core.respond(transaction, dialog, 200, now)
     digit = parse_digit(content_type, request.body) if request.body else None
     if digit is not None:
-        call.core.events.append(DigitReceived(call, digit))
+        call.core.events.append(events.DigitReceived(call, digit))
 
 
 def parse_digit(content_type: str, body: bytes) -> str | None:

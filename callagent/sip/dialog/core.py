@@ -7,22 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from callagent.sip import message
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call, Event
 from callagent.sip.digest import DigestSettings
-from callagent.sip.message import (
-    BRANCH_COOKIE,
-    METHODS,
-    Address,
-    Hop,
-    Parameters,
-    Request,
-    Response,
-    Uri,
-    Via,
-    host_reference,
-    respond_to,
-)
 from callagent.sip.transaction_layer import ClientTransaction, OnResponse, ServerTransaction, TransactionLayer
 from callagent.sip.transaction_machines import Timers, TimerSettings
 
@@ -84,13 +72,13 @@ class UserAgentSettings:
 class UserAgentCore:
     """What the user agent and its calls share: transactions, timers, dialogs, queues of messages and events."""
 
-    def __init__(self, settings: UserAgentSettings, local_address: Callable[[Hop], tuple[str, int]]) -> None:
+    def __init__(self, settings: UserAgentSettings, local_address: Callable[[message.Hop], tuple[str, int]]) -> None:
         """`local_address` returns our host and port as the peer at a hop reaches them over the hop's transport."""
         self.settings = settings
-        self.methods = (*METHODS, "REFER") if settings.accepts_transfers else METHODS
+        self.methods = (*message.METHODS, "REFER") if settings.accepts_transfers else message.METHODS
         self.allow = ", ".join(self.methods)
         self.timers = Timers()
-        self.outgoing: deque[tuple[bytes, Hop]] = deque()
+        self.outgoing: deque[tuple[bytes, message.Hop]] = deque()
         """Messages to send, in order."""
         self.events: deque[Event] = deque()
         self.layer = TransactionLayer(settings.timers, self.timers, self._enqueue)
@@ -125,7 +113,9 @@ class UserAgentCore:
 
     # Requests
 
-    def send_request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
+    def send_request(
+        self, request: message.Request, hop: message.Hop, on_response: OnResponse, now: float
+    ) -> ClientTransaction:
         """Send a request in a new transaction. A Via that is there already stays: a CANCEL has its INVITE's (§9.1)."""
         request.headers.set("User-Agent", self.settings.name)
         if "Via" in request.headers:
@@ -138,7 +128,7 @@ class UserAgentCore:
         hop = self._switch_to_tcp(request, hop)
         return self.layer.request(request, hop, on_response, now, fallback)
 
-    def send_ack(self, ack: Request, hop: Hop, now: float) -> None:
+    def send_ack(self, ack: message.Request, hop: message.Hop, now: float) -> None:
         """Send the ACK of a 2xx.
 
         It has no transaction that could fall back to UDP, so it goes by TCP only to a peer known to accept TCP.
@@ -154,22 +144,24 @@ class UserAgentCore:
     def reply(self, transaction: ServerTransaction, status: int, now: float, *headers: tuple[str, str]) -> None:
         """Respond to a request that is outside of dialogs, with a new To tag unless the status is 100."""
         tag = self.new_tag() if status > 100 else None
-        response = respond_to(transaction.request, status, tag=tag, headers=headers)
+        response = message.respond_to(transaction.request, status, tag=tag, headers=headers)
         transaction.respond(self.add_common_headers(response), now)
 
     def respond(self, transaction: ServerTransaction, dialog: Dialog, status: int, now: float, **more: bytes) -> None:
         """Respond to a request in a dialog; `body` is SDP."""
         transaction.respond(self.make_response(transaction.request, dialog, status, **more), now)
 
-    def make_response(self, request: Request, dialog: Dialog, status: int, *, body: bytes = b"") -> Response:
+    def make_response(
+        self, request: message.Request, dialog: Dialog, status: int, *, body: bytes = b""
+    ) -> message.Response:
         """Return a response in a dialog, with Contact and Supported where the method and status require them."""
-        response = respond_to(request, status, tag=dialog.local.tag, body=body)
+        response = message.respond_to(request, status, tag=dialog.local.tag, body=body)
         if request.method in ("INVITE", "UPDATE", "REFER") and 100 < status < 300:
             response.headers.add("Contact", str(dialog.local_contact))
             response.headers.set("Supported", ", ".join(EXTENSIONS))
         return self.add_common_headers(response)
 
-    def add_common_headers(self, response: Response) -> Response:
+    def add_common_headers(self, response: message.Response) -> message.Response:
         """Add Server, and Allow where the status requires it (§8.2.1), to a final response."""
         if response.status >= 200:
             response.headers.set("Server", self.settings.name)
@@ -179,16 +171,20 @@ class UserAgentCore:
 
     # Our addresses
 
-    def contact(self, user: str | None, hop: Hop, *, secure: bool = False) -> Address:
+    def contact(self, user: str | None, hop: message.Hop, *, secure: bool = False) -> message.Address:
         """Return the Contact for the peer at `hop`. `secure`: a sips URI, which always means TLS (§26.2.2)."""
         if secure:
             host, port = self.local_address(replace(hop, transport="tls"))
-            return Address(Uri("sips", host_reference(host), user=user, port=port))
+            return message.Address(message.Uri("sips", message.host_reference(host), user=user, port=port))
         host, port = self.local_address(hop)
-        transport = Parameters() if hop.transport == "udp" else Parameters((("transport", hop.transport),))
-        return Address(Uri("sip", host_reference(host), user=user, port=port, parameters=transport))
+        transport = (
+            message.Parameters() if hop.transport == "udp" else message.Parameters((("transport", hop.transport),))
+        )
+        return message.Address(
+            message.Uri("sip", message.host_reference(host), user=user, port=port, parameters=transport)
+        )
 
-    def local_address(self, hop: Hop) -> tuple[str, int]:
+    def local_address(self, hop: message.Hop) -> tuple[str, int]:
         """Return our host and port for Via and Contact towards the peer at `hop`."""
         host, port = self._local_address(hop)
         return self.settings.public_host or self.settings.public_address or host, port
@@ -197,23 +193,25 @@ class UserAgentCore:
     def new_tag() -> str:
         return secrets.token_hex(6)
 
-    def _switch_to_tcp(self, request: Request, hop: Hop) -> Hop:
+    def _switch_to_tcp(self, request: message.Request, hop: message.Hop) -> message.Hop:
         """Return the same address over TCP, and write that transport into the topmost Via (§18.1.1)."""
         hop = replace(hop, transport="tcp", tentative=True)
         request.replace_top_via(self._via(hop, request.via.parameters))
         return hop
 
-    def _via(self, hop: Hop, parameters: Parameters | None = None) -> Via:
+    def _via(self, hop: message.Hop, parameters: message.Parameters | None = None) -> message.Via:
         host, port = self.local_address(hop)
         # `rport` asks the peer to respond to the port that we sent from, which works through NATs (RFC 3581 §3).
         if parameters is None:
-            parameters = Parameters((("branch", f"{BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None)))
-        return Via(hop.transport.upper(), host_reference(host), port, parameters)
+            parameters = message.Parameters(
+                (("branch", f"{message.BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None))
+            )
+        return message.Via(hop.transport.upper(), message.host_reference(host), port, parameters)
 
-    def _enqueue(self, data: bytes, hop: Hop) -> None:
+    def _enqueue(self, data: bytes, hop: message.Hop) -> None:
         self.outgoing.append((data, hop))
 
 
-def _is_too_large(request: Request, hop: Hop) -> bool:
+def _is_too_large(request: message.Request, hop: message.Hop) -> bool:
     """Whether UDP could fragment the request; many firewalls drop all fragments but the first."""
     return hop.transport == "udp" and len(bytes(request)) > MAX_UDP_REQUEST

@@ -6,22 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.message.headers import (
-    HOST,
-    PORT,
-    QUOTED_STRING,
-    TOKEN,
-    Parameters,
-    check_host,
-    escape,
-    is_token,
-    parse_port,
-    quote,
-    remember,
-    split_list,
-    unescape,
-    unquote,
-)
+from callagent.sip.message import headers as header_fields
 
 _USER_MARKS = "-_.!~*'()&=+$,;?/#"
 _USER = r"(?:[A-Za-z0-9\-_.!~*'()&=+$,;?/#]|%[0-9A-Fa-f]{2})"
@@ -29,7 +14,7 @@ _PARAMETER_TEXT = r"(?:[A-Za-z0-9\-_.!~*'()\[\]/:&+$=;]|%[0-9A-Fa-f]{2})"
 _HEADER_TEXT = r"(?:[A-Za-z0-9\-_.!~*'()\[\]/?:+$=&]|%[0-9A-Fa-f]{2})"
 _SIP = re.compile(
     rf"((?ai:sips?)):(?:({_USER}++)(?::((?:[A-Za-z0-9\-_.!~*'()&=+$,]|%[0-9A-Fa-f]{{2}})*+))?@)?"
-    rf"({HOST})(?::({PORT}))?((?:;{_PARAMETER_TEXT}*+)?)(?:\?({_HEADER_TEXT}++))?"
+    rf"({header_fields.HOST})(?::({header_fields.PORT}))?((?:;{_PARAMETER_TEXT}*+)?)(?:\?({_HEADER_TEXT}++))?"
 )
 _TEL = re.compile(rf"(\+?[0-9A-Fa-f*#\-.()]++)((?:;{_PARAMETER_TEXT}*+)?)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):([!#-;=?-~]+)")
@@ -46,7 +31,7 @@ class Uri:
     user: str | None = None
     """As written, with its escapes; of a tel URI the number."""
     port: int | None = None
-    parameters: Parameters = field(default_factory=Parameters)
+    parameters: header_fields.Parameters = field(default_factory=header_fields.Parameters)
     headers: str | None = None
     """The text after the question mark, as written. It is never applied to a request (§19.1.5)."""
     opaque: str | None = None
@@ -74,10 +59,10 @@ class Uri:
         scheme, user, password, host, port, parameters, headers = match.groups()
         return cls(
             scheme.lower(),
-            host=check_host(host),
+            host=header_fields.check_host(host),
             user=user,
-            port=None if port is None else parse_port(port),
-            parameters=Parameters.parse(parameters),
+            port=None if port is None else header_fields.parse_port(port),
+            parameters=header_fields.Parameters.parse(parameters),
             headers=headers,
             password=password,
         )
@@ -87,7 +72,7 @@ class Uri:
         match = _TEL.fullmatch(rest)
         if match is None:
             raise ValueError("tel URI is not valid")
-        return cls("tel", user=match[1], parameters=Parameters.parse(match[2]))
+        return cls("tel", user=match[1], parameters=header_fields.Parameters.parse(match[2]))
 
     def __str__(self) -> str:
         if self.opaque is not None:
@@ -103,7 +88,7 @@ class Uri:
     @property
     def user_text(self) -> str | None:
         """The user part without escapes."""
-        return None if self.user is None else unescape(self.user)
+        return None if self.user is None else header_fields.unescape(self.user)
 
     @property
     def bare_host(self) -> str:
@@ -116,7 +101,7 @@ class Uri:
 
 def escape_user(user: str) -> str:
     """Return a text as the user part of a URI."""
-    return escape(user, _USER_MARKS)
+    return header_fields.escape(user, _USER_MARKS)
 
 
 def host_reference(host: str) -> str:
@@ -125,7 +110,7 @@ def host_reference(host: str) -> str:
 
 
 _NAME_ADDRESS = re.compile(
-    rf"({QUOTED_STRING}|[^\x00-\x08\x0a-\x1f\"<>,;@\\]*+)\s*<([^<>]*+)>\s*((?:;.*+)?)", re.DOTALL
+    rf"({header_fields.QUOTED_STRING}|[^\x00-\x08\x0a-\x1f\"<>,;@\\]*+)\s*<([^<>]*+)>\s*((?:;.*+)?)", re.DOTALL
 )
 _BARE_ADDRESS = re.compile(r"([^\s<>\";,?]++)\s*((?:;.*+)?)", re.DOTALL)
 
@@ -136,7 +121,7 @@ class Address:
 
     uri: Uri
     display_name: str = ""
-    parameters: Parameters = field(default_factory=Parameters)
+    parameters: header_fields.Parameters = field(default_factory=header_fields.Parameters)
 
     @classmethod
     def parse(cls, value: str) -> Address:
@@ -147,23 +132,23 @@ class Address:
         value = value.strip()
         match = _NAME_ADDRESS.fullmatch(value)
         if match is not None:
-            name = unquote(match[1].strip())
-            return cls(Uri.parse(match[2]), name, Parameters.parse(match[3]))
+            name = header_fields.unquote(match[1].strip())
+            return cls(Uri.parse(match[2]), name, header_fields.Parameters.parse(match[3]))
         # Without angle brackets all parameters belong to the header field, none to the URI (§20.10).
         match = _BARE_ADDRESS.fullmatch(value)
         if match is None:
             raise ValueError("Address is not valid")
-        return cls(Uri.parse(match[1]), "", Parameters.parse(match[2]))
+        return cls(Uri.parse(match[1]), "", header_fields.Parameters.parse(match[2]))
 
     @classmethod
     def parse_list(cls, value: str) -> list[Address]:
-        return [cls.parse(item) for item in split_list(value)]
+        return [cls.parse(item) for item in header_fields.split_list(value)]
 
     def __str__(self) -> str:
         if not self.display_name:
             return f"<{self.uri}>{self.parameters}"
-        plain = all(is_token(word) for word in self.display_name.split(" "))
-        return f"{self.display_name if plain else quote(self.display_name)} <{self.uri}>{self.parameters}"
+        plain = all(header_fields.is_token(word) for word in self.display_name.split(" "))
+        return f"{self.display_name if plain else header_fields.quote(self.display_name)} <{self.uri}>{self.parameters}"
 
     @property
     def tag(self) -> str | None:
@@ -173,12 +158,13 @@ class Address:
         return Address(self.uri, self.display_name, self.parameters.replace("tag", tag))
 
 
-_parse = remember(Address._read)
+_parse = header_fields.remember(Address._read)
 
 
 BRANCH_COOKIE = "z9hG4bK"
 _VIA = re.compile(
-    rf"SIP\s*/\s*2\.0\s*/\s*({TOKEN})\s+({HOST})(?:\s*:\s*({PORT}))?\s*((?:;.*+)?)", re.DOTALL | re.IGNORECASE
+    rf"SIP\s*/\s*2\.0\s*/\s*({header_fields.TOKEN})\s+({header_fields.HOST})(?:\s*:\s*({header_fields.PORT}))?\s*((?:;.*+)?)",
+    re.DOTALL | re.IGNORECASE,
 )
 
 
@@ -189,7 +175,7 @@ class Via:
     transport: str
     host: str
     port: int | None = None
-    parameters: Parameters = field(default_factory=Parameters)
+    parameters: header_fields.Parameters = field(default_factory=header_fields.Parameters)
 
     @classmethod
     def parse(cls, value: str) -> Via:
@@ -199,14 +185,14 @@ class Via:
         transport, host, port, parameters = match.groups()
         return cls(
             transport.upper(),
-            check_host(host),
-            None if port is None else parse_port(port),
-            Parameters.parse(parameters),
+            header_fields.check_host(host),
+            None if port is None else header_fields.parse_port(port),
+            header_fields.Parameters.parse(parameters),
         )
 
     @classmethod
     def parse_list(cls, value: str) -> list[Via]:
-        return [cls.parse(item) for item in split_list(value)]
+        return [cls.parse(item) for item in header_fields.split_list(value)]
 
     def __str__(self) -> str:
         port = "" if self.port is None else f":{self.port}"

@@ -7,18 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from callagent.sip.message import headers as header_fields
 from callagent.sip.message.addressing import Address, Uri, Via
-from callagent.sip.message.headers import (
-    MAX_HEADER_LENGTH,
-    MAX_HEADERS,
-    QUOTED_STRING,
-    TOKEN,
-    TOO_LARGE,
-    Headers,
-    parse_integer,
-    remember,
-    unquote,
-)
 
 MAX_DATAGRAM = 16 * 1024
 MAX_VIAS = 64
@@ -28,11 +18,11 @@ _SINGLE = {
     name.lower(): name for name in ("Call-ID", "CSeq", "From", "To", "Max-Forwards", "Content-Length", "Content-Type")
 }
 _REQUIRED = {name.lower(): name for name in ("Via", "From", "To", "Call-ID", "CSeq")}
-_REQUEST_LINE = re.compile(rf"({TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORECASE)
-_LIKE_A_REQUEST = re.compile(rf"{TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
+_REQUEST_LINE = re.compile(rf"({header_fields.TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORECASE)
+_LIKE_A_REQUEST = re.compile(rf"{header_fields.TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
 _STATUS_LINE = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE | re.DOTALL)
-_CSEQ = re.compile(rf"([0-9]+)\s+({TOKEN})")
-_TYPE = re.compile(rf"\s*({TOKEN})\s*/\s*({TOKEN})\s*(?:;.*)?", re.DOTALL)
+_CSEQ = re.compile(rf"([0-9]+)\s+({header_fields.TOKEN})")
+_TYPE = re.compile(rf"\s*({header_fields.TOKEN})\s*/\s*({header_fields.TOKEN})\s*(?:;.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +41,23 @@ class CSeq:
         match = _CSEQ.fullmatch(value.strip())
         if match is None:
             raise ValueError("CSeq is not valid")
-        return cls(parse_integer(match[1], MAX_CSEQ), match[2])
+        return cls(header_fields.parse_integer(match[1], MAX_CSEQ), match[2])
 
     def __str__(self) -> str:
         return f"{self.number} {self.method}"
 
 
-_parse_cseq = remember(CSeq._read)
+_parse_cseq = header_fields.remember(CSeq._read)
 
 
-_parse_target = remember(Uri.parse)
+_parse_target = header_fields.remember(Uri.parse)
 
 
 @dataclass(slots=True)
 class Message:
     """What requests and responses share. Its typed properties are parsed on first use and remembered."""
 
-    headers: Headers = field(default_factory=Headers)
+    headers: header_fields.Headers = field(default_factory=header_fields.Headers)
     body: bytes = b""
 
     def start_line(self) -> str:
@@ -116,36 +106,36 @@ class Message:
         return self.headers.read("content type", _read_content_type)
 
 
-def _required(headers: Headers, name: str) -> str:
+def _required(headers: header_fields.Headers, name: str) -> str:
     value = headers.get(name)
     if value is None:
         raise ValueError(f"{name} is missing")
     return value
 
 
-def _read_vias(headers: Headers) -> Sequence[Via]:
+def _read_vias(headers: header_fields.Headers) -> Sequence[Via]:
     _required(headers, "Via")
     return tuple(via for value in headers.values("Via") for via in Via.parse_list(value))
 
 
-def _read_sender(headers: Headers) -> Address:
+def _read_sender(headers: header_fields.Headers) -> Address:
     return Address.parse(_required(headers, "From"))
 
 
-def _read_recipient(headers: Headers) -> Address:
+def _read_recipient(headers: header_fields.Headers) -> Address:
     return Address.parse(_required(headers, "To"))
 
 
-def _read_cseq(headers: Headers) -> CSeq:
+def _read_cseq(headers: header_fields.Headers) -> CSeq:
     return CSeq.parse(_required(headers, "CSeq"))
 
 
-def _read_contacts(headers: Headers) -> Sequence[Address]:
+def _read_contacts(headers: header_fields.Headers) -> Sequence[Address]:
     values = headers.values("Contact")
     return tuple(address for value in values if value != "*" for address in Address.parse_list(value))
 
 
-def _read_content_type(headers: Headers) -> str | None:
+def _read_content_type(headers: header_fields.Headers) -> str | None:
     value = headers.get("Content-Type")
     match = None if value is None else _TYPE.fullmatch(value)
     return None if match is None else f"{match[1]}/{match[2]}".lower()
@@ -176,7 +166,7 @@ class Response(Message):
 class MalformedMessage(ValueError):
     """The bytes are not a valid message. If `headers` is set, the sender may be answered with `status`."""
 
-    def __init__(self, why: str, *, status: int = 400, headers: Headers | None = None) -> None:
+    def __init__(self, why: str, *, status: int = 400, headers: header_fields.Headers | None = None) -> None:
         super().__init__(why)
         self.status = status
         self.headers = headers
@@ -194,7 +184,7 @@ def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Respon
     folded = b"\r\n " in head or b"\r\n\t" in head
     start, *lines = head.decode("utf-8", "surrogateescape").split("\r\n")
     method = start.partition(" ")[0]
-    headers = Headers()
+    headers = header_fields.Headers()
     try:
         _read_headers(lines, headers, folded=folded)
         message = _read_start(start, headers)
@@ -213,7 +203,7 @@ class _UnknownVersion(ValueError):
     pass
 
 
-def _read_start(line: str, headers: Headers) -> Request | Response:
+def _read_start(line: str, headers: header_fields.Headers) -> Request | Response:
     match = _STATUS_LINE.fullmatch(line)
     if match is not None:
         return Response(headers, status=int(match[1]), reason=match[2] or "")
@@ -225,11 +215,11 @@ def _read_start(line: str, headers: Headers) -> Request | Response:
     return Request(headers, method=match[1], uri=_parse_target(match[2]))
 
 
-def _read_headers(lines: list[str], headers: Headers, *, folded: bool) -> None:
+def _read_headers(lines: list[str], headers: header_fields.Headers, *, folded: bool) -> None:
     """Unfold the lines and add them, up to the first that is not valid: a 400 needs the fields before it."""
     fields = _unfold(lines) if folded else lines
-    if len(fields) > MAX_HEADERS or max(map(len, fields), default=0) > MAX_HEADER_LENGTH:
-        raise ValueError(TOO_LARGE)
+    if len(fields) > header_fields.MAX_HEADERS or max(map(len, fields), default=0) > header_fields.MAX_HEADER_LENGTH:
+        raise ValueError(header_fields.TOO_LARGE)
     headers.add_lines(fields)
 
 
@@ -241,8 +231,8 @@ def _unfold(lines: list[str]) -> list[str]:
             continue
         unfolded[-1] += " " + line.strip()
         # Checked for each line: a field of many short lines would be copied again with each of them.
-        if len(unfolded[-1]) > MAX_HEADER_LENGTH:
-            raise ValueError(TOO_LARGE)
+        if len(unfolded[-1]) > header_fields.MAX_HEADER_LENGTH:
+            raise ValueError(header_fields.TOO_LARGE)
     return unfolded
 
 
@@ -253,7 +243,7 @@ def _cut_body(message: Message, body: bytes) -> bytes:
     # Over UDP the datagram ends the body (§18.3); a stream was cut by the length already.
     if not lengths:
         return body
-    length = parse_integer(lengths[0], 2**31)
+    length = header_fields.parse_integer(lengths[0], 2**31)
     if length > len(body):
         raise ValueError("Content-Length is larger than the message")
     return body[:length]
@@ -285,14 +275,16 @@ def _validate_request(request: Request, cseq: CSeq) -> None:
         raise ValueError("Request-URI has headers")
     hops = request.headers.get("Max-Forwards")
     if hops is not None:
-        parse_integer(hops, 255)
+        header_fields.parse_integer(hops, 255)
     for name in ("Require", "Supported", "Accept"):
         request.headers.tokens(name)
 
 
 MAX_PARTS = 16
 SDP = "application/sdp"
-_BOUNDARY = re.compile(rf";\s*boundary\s*=\s*({QUOTED_STRING}|{TOKEN}|[^\s;\"]+)", re.IGNORECASE | re.DOTALL)
+_BOUNDARY = re.compile(
+    rf";\s*boundary\s*=\s*({header_fields.QUOTED_STRING}|{header_fields.TOKEN}|[^\s;\"]+)", re.IGNORECASE | re.DOTALL
+)
 _PART_TYPE = re.compile(rb"^content-type[ \t]*:[ \t]*([^\s;]+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -306,7 +298,7 @@ def unwrap_description(message: Message) -> None:
     match = _BOUNDARY.search(message.headers.get("Content-Type") or "")
     if match is None:
         return
-    found = _find_sdp(message.body, unquote(match[1]).encode("utf-8", "surrogateescape"))
+    found = _find_sdp(message.body, header_fields.unquote(match[1]).encode("utf-8", "surrogateescape"))
     if found is not None:
         message.body = found
         message.headers.set("Content-Type", SDP)
@@ -368,9 +360,9 @@ def respond_to(
     return response
 
 
-def copy_headers(received: Headers, tag: str | None) -> Headers:
+def copy_headers(received: header_fields.Headers, tag: str | None) -> header_fields.Headers:
     """Return the fields that a response copies from its request; `tag` is added to a To that has none."""
-    headers = Headers()
+    headers = header_fields.Headers()
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
         values = received.values(name)
         headers.take_over(name, [_with_tag(value, tag) for value in values] if name == "To" and tag else values)

@@ -1,7 +1,5 @@
 """Embedded speech: Whisper and hibari in processes of their own. English, no key, no internet."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

@@ -7,14 +7,7 @@ from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, objects_at, text_at
-from callagent.speech.protocol import (
-    Declaration,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    VoiceSettings,
-    voice_name_languages,
-)
+from callagent.speech import protocol
 from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceRecognizer, UtteranceText, wav, wide
 
@@ -30,11 +23,11 @@ class AzureVoice:
     max_text_bytes = 5000
     """Bytes. An answer has at most ten minutes of audio (Speech service quotas and limits)."""
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._client = connections.ProviderClient(WHO, settings)
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         url = self._settings.url(VOICE_URL, "/cognitiveservices/v1")
         headers = {
             "Ocp-Apim-Subscription-Key": self._settings.api_key,
@@ -50,7 +43,7 @@ class AzureVoice:
     async def close(self) -> None:
         await self._client.close()
 
-    def _ssml(self, text: str, settings: VoiceSettings) -> str:
+    def _ssml(self, text: str, settings: protocol.VoiceSettings) -> str:
         """Return the document of a request; text without markup becomes one, too, as language and voice stand in it."""
         from callagent.speech.text_processing import attribute, markup
 
@@ -77,7 +70,7 @@ class AzureRecognizer(UtteranceRecognizer):
 
     who = WHO
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
+    async def transcribe(self, pcm: bytes, settings: protocol.RecognizerSettings) -> UtteranceText:
         query = urlencode({"language": settings.language, "format": "detailed"})
         url = self._settings.url(RECOGNIZER_URL, f"/speech/recognition/conversation/cognitiveservices/v1?{query}")
         # A region has one host for voices and one for recognisers; the settings name the first.
@@ -107,13 +100,13 @@ def _read_result(answer: JsonObject) -> UtteranceText:
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "azure",
         "Azure; hears an utterance at a time",
         key="AZURE_SPEECH_KEY",
         environment={"AZURE_SPEECH_REGION": ("base_url", "https://{}.tts.speech.microsoft.com")},
         recognizer=AzureRecognizer,
         voice=AzureVoice,
-        voice_languages=lambda model, voice: voice_name_languages(voice or VOICE),
+        voice_languages=lambda model, voice: protocol.voice_name_languages(voice or VOICE),
     ),
 )

@@ -11,16 +11,7 @@ from urllib.parse import urlencode
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
-from callagent.speech.protocol import (
-    Declaration,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    VoiceSettings,
-    WordTime,
-    accepted_keywords,
-    primary_language,
-)
+from callagent.speech import protocol
 from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
@@ -45,7 +36,7 @@ MAX_WAITING = 2000
 """Messages of one utterance that wait to be spoken; further ones are dropped."""
 
 
-def _headers(settings: SpeechProvider) -> dict[str, str]:
+def _headers(settings: protocol.SpeechProvider) -> dict[str, str]:
     return {"X-API-Key": settings.api_key, "Cartesia-Version": VERSION}
 
 
@@ -56,14 +47,14 @@ class CartesiaVoice:
     context.
     """
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._socket: ClientConnection | None = None
         self._opening = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self._contexts: dict[str, Messages] = {}
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         socket = await self._connect()
         context = uuid.uuid4().hex
         messages: Messages = asyncio.Queue(MAX_WAITING)
@@ -99,13 +90,13 @@ class CartesiaVoice:
         if self._socket is not None:
             await self._socket.close()
 
-    def _request(self, context: str, text: str, settings: VoiceSettings) -> JsonObject:
+    def _request(self, context: str, text: str, settings: protocol.VoiceSettings) -> JsonObject:
         request: MutableJsonObject = {
             "context_id": context,
             "model_id": self._settings.model or SPEAK_MODEL,
             "transcript": text,
             "voice": {"mode": "id", "id": settings.name or self._settings.voice or VOICE},
-            "language": primary_language(settings.language),
+            "language": protocol.primary_language(settings.language),
             "output_format": {"container": "raw", "encoding": "pcm_mulaw", "sample_rate": 8000},
             "add_timestamps": True,
             "continue": False,
@@ -162,24 +153,24 @@ class CartesiaVoice:
             pass
 
 
-def _chunk(data: JsonObject) -> SpeechChunk | None:
+def _chunk(data: JsonObject) -> protocol.SpeechChunk | None:
     """Return what a message adds to an utterance, None for one that adds nothing. Raises `ProviderError`."""
     match data.get("type"):
         case "chunk":
-            return SpeechChunk(connections.decode_ulaw(connections.decode_audio(WHO, data.get("data"))))
+            return protocol.SpeechChunk(connections.decode_ulaw(connections.decode_audio(WHO, data.get("data"))))
         case "timestamps":
-            return SpeechChunk(b"", _words(object_at(data, "word_timestamps")))
+            return protocol.SpeechChunk(b"", _words(object_at(data, "word_timestamps")))
         case "error":
             raise _error(data)
         case _:
             return None
 
 
-def _words(times: JsonObject) -> tuple[WordTime, ...]:
+def _words(times: JsonObject) -> tuple[protocol.WordTime, ...]:
     """Return the times of words, which come in three lists side by side."""
     rows = zip(*(list_at(times, name) for name in ("words", "start", "end")), strict=False)
     return tuple(
-        WordTime(str(word), float(start), float(end))
+        protocol.WordTime(str(word), float(start), float(end))
         for word, start, end in rows
         if isinstance(start, int | float) and isinstance(end, int | float)
     )
@@ -201,21 +192,21 @@ class CartesiaDialect:
     joiner: str = ""
     keep_alive: str | None = None
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
 
-    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
-        language = primary_language(settings.language)
+    def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+        language = protocol.primary_language(settings.language)
         model = self._settings.model or (ENGLISH_MODEL if language == "en" else OTHER_MODEL)
         query = [("model", model), ("language", language), ("encoding", "pcm_mulaw"), ("sample_rate", "8000")]
         query += [
             ("keyterm", word)
-            for word in accepted_keywords(settings.keywords, MAX_KEYWORDS, max_total=KEYWORD_CHARACTERS)
+            for word in protocol.accepted_keywords(settings.keywords, MAX_KEYWORDS, max_total=KEYWORD_CHARACTERS)
         ]
         url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
         return url, _headers(self._settings)
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
     def audio(self, ulaw: bytes) -> Message:
@@ -242,12 +233,12 @@ class CartesiaDialect:
                 return None
 
 
-def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+def open_recognizer(settings: protocol.SpeechProvider) -> SocketRecognizer:
     return SocketRecognizer(lambda: CartesiaDialect(settings), settings.connect_timeout)
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "cartesia",
         "Cartesia",
         key="CARTESIA_API_KEY",

@@ -8,15 +8,7 @@ from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
 from callagent.json_values import object_at, objects_at, text_at
-from callagent.speech.protocol import (
-    Declaration,
-    Languages,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    VoiceSettings,
-    primary_language,
-)
+from callagent.speech import protocol
 from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
@@ -35,10 +27,10 @@ class DeepgramDialect:
     joiner: str = " "
     keep_alive: str | None = '{"type":"KeepAlive"}'
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
 
-    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+    def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         model = self._settings.model or LISTEN_MODEL
         query = [
             ("model", model),
@@ -57,7 +49,7 @@ class DeepgramDialect:
         url = self._settings.url(BASE_URL, f"/v1/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
     def audio(self, ulaw: bytes) -> Message:
@@ -86,7 +78,7 @@ class DeepgramDialect:
         return RecognizedText(TextKind.COMPLETE if data.get("from_finalize") else kind, text, confidence)
 
 
-def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+def open_recognizer(settings: protocol.SpeechProvider) -> SocketRecognizer:
     """Open the recogniser; models named `flux-…` have an address and messages of their own."""
     if settings.model.startswith("flux"):
         return SocketRecognizer(lambda: FluxDialect(settings), settings.connect_timeout)
@@ -99,11 +91,11 @@ class DeepgramVoice:
     max_text_bytes = 1000
     """Bytes. Aura refuses more than 2000 characters, and reads more than 1000 badly (Text-to-Speech, limits)."""
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._client = connections.ProviderClient(WHO, settings)
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         model = settings.name or self._settings.voice or SPEAK_MODEL
         query = urlencode({"model": model, "encoding": "mulaw", "sample_rate": "8000", "container": "none"})
         url = self._settings.url(BASE_URL, f"/v1/speak?{query}")
@@ -128,12 +120,12 @@ class FluxDialect:
     joiner: str = " "
     keep_alive: str | None = None
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._forced = 0
         """Ends of turns that we have asked for and that have not come yet."""
 
-    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+    def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         query = [
             ("model", self._settings.model),
             ("encoding", "mulaw"),
@@ -143,12 +135,12 @@ class FluxDialect:
             ("eot_timeout_ms", str(MAX_TURN_MS)),
         ]
         if self._settings.model.endswith("multi"):
-            query.append(("language_hint", primary_language(settings.language)))
+            query.append(("language_hint", protocol.primary_language(settings.language)))
         query += [("keyterm", word) for word in settings.keywords[:MAX_KEYWORDS]]
         url = self._settings.url(BASE_URL, f"/v2/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
     def audio(self, ulaw: bytes) -> Message:
@@ -182,20 +174,20 @@ class FluxDialect:
 _FLUX_MULTILINGUAL = frozenset({"de", "en", "es", "fr", "hi", "it", "ja", "nl", "pt", "ru"})
 
 
-def _recognizer_languages(model: str) -> Languages:
+def _recognizer_languages(model: str) -> protocol.Languages:
     if not model.startswith("flux"):
         return None
     return _FLUX_MULTILINGUAL if model.endswith("multi") else frozenset({"en"})
 
 
-def _voice_languages(model: str, voice: str) -> Languages:
+def _voice_languages(model: str, voice: str) -> protocol.Languages:
     """Return the language that the name of a voice ends with: `aura-2-thalia-en`."""
     ending = re.search(r"-([a-z]{2})$", voice or model or SPEAK_MODEL)
     return frozenset({ending[1]}) if ending else None
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "deepgram",
         "Deepgram; Nova, and Flux as `deepgram/flux-general-en`",
         key="DEEPGRAM_API_KEY",

@@ -10,16 +10,7 @@ from urllib.parse import quote, urlencode
 
 from callagent.errors import ProviderError, ProviderRefused
 from callagent.json_values import JsonObject, MutableJsonObject, list_at, object_at
-from callagent.speech.protocol import (
-    Declaration,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    VoiceSettings,
-    WordTime,
-    accepted_keywords,
-    primary_language,
-)
+from callagent.speech import protocol
 from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
@@ -43,18 +34,18 @@ class ElevenLabsVoice:
     max_text_bytes = 5000
     """Bytes. Models take 5000 characters or more (Models, character limits)."""
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._client = connections.ProviderClient(WHO, settings)
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         voice = quote(settings.name or self._settings.voice or VOICE, safe="")
         url = self._settings.url(BASE_URL, f"/v1/text-to-speech/{voice}/stream/with-timestamps?output_format=ulaw_8000")
         model = self._settings.model or SPEAK_MODEL
         body: MutableJsonObject = {"text": text, "model_id": model}
         # Multilingual v2 takes no language: it goes by that of the text.
         if "multilingual_v2" not in model:
-            body["language_code"] = primary_language(settings.language)
+            body["language_code"] = protocol.primary_language(settings.language)
         # Speeds outside of what the API accepts are brought to the next one inside: the text is worth more than its
         # pace.
         if settings.speed != 1.0:
@@ -69,11 +60,13 @@ class ElevenLabsVoice:
                 if size > limit:
                     raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")
                 if ulaw:
-                    yield SpeechChunk(connections.decode_ulaw(ulaw), words.add_characters(object_at(data, "alignment")))
+                    yield protocol.SpeechChunk(
+                        connections.decode_ulaw(ulaw), words.add_characters(object_at(data, "alignment"))
+                    )
         if not size:
             raise ProviderError(f"{WHO} sent no audio")
         if last := words.end():
-            yield SpeechChunk(b"", last)
+            yield protocol.SpeechChunk(b"", last)
 
     async def close(self) -> None:
         await self._client.close()
@@ -94,10 +87,10 @@ class _WordAssembler:
         self._word = ""
         self._start = self._end = 0.0
 
-    def add_characters(self, alignment: JsonObject) -> tuple[WordTime, ...]:
+    def add_characters(self, alignment: JsonObject) -> tuple[protocol.WordTime, ...]:
         """Take the characters of a line, which come in three lists side by side; return the words that end in them."""
         names = ("characters", "character_start_times_seconds", "character_end_times_seconds")
-        found: list[WordTime] = []
+        found: list[protocol.WordTime] = []
         for character, start, end in zip(*(list_at(alignment, name) for name in names), strict=False):
             # Times are a convenience: where one is missing, the words so far are used, and the audio goes on.
             if not (isinstance(character, str) and isinstance(start, int | float) and isinstance(end, int | float)):
@@ -105,18 +98,18 @@ class _WordAssembler:
             found += self._add(character, float(start), float(end))
         return tuple(found)
 
-    def end(self) -> tuple[WordTime, ...]:
+    def end(self) -> tuple[protocol.WordTime, ...]:
         """Return the last word, which no space follows."""
         return tuple(self._add(" ", self._end, self._end))
 
-    def _add(self, character: str, start: float, end: float) -> list[WordTime]:
+    def _add(self, character: str, start: float, end: float) -> list[protocol.WordTime]:
         if not character.isspace():
             self._start = self._start if self._word else start
             self._word += character
             self._end = end
             return []
         word, self._word = self._word, ""
-        return [WordTime(word, self._start, self._end)] if word else []
+        return [protocol.WordTime(word, self._start, self._end)] if word else []
 
 
 class ElevenLabsDialect:
@@ -126,24 +119,24 @@ class ElevenLabsDialect:
     joiner: str = " "
     keep_alive: str | None = None
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
 
-    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+    def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         query = [
             ("model_id", self._settings.model or LISTEN_MODEL),
             ("audio_format", "ulaw_8000"),
             ("commit_strategy", "manual"),
-            ("language_code", primary_language(settings.language)),
+            ("language_code", protocol.primary_language(settings.language)),
         ]
         query += [
             ("keyterms", word)
-            for word in accepted_keywords(settings.keywords, MAX_KEYWORDS, max_characters=KEYWORD_CHARACTERS)
+            for word in protocol.accepted_keywords(settings.keywords, MAX_KEYWORDS, max_characters=KEYWORD_CHARACTERS)
         ]
         url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
         return url, {"xi-api-key": self._settings.api_key}
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
     def audio(self, ulaw: bytes) -> Message:
@@ -178,7 +171,7 @@ def _chunk(ulaw: bytes, *, commit: bool) -> str:
     )
 
 
-def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+def open_recognizer(settings: protocol.SpeechProvider) -> SocketRecognizer:
     return SocketRecognizer(lambda: ElevenLabsDialect(settings), settings.connect_timeout)
 
 
@@ -186,7 +179,7 @@ _ENGLISH_MODELS = ("eleven_flash_v2", "eleven_monolingual_v1", "eleven_turbo_v2"
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "elevenlabs",
         "ElevenLabs",
         key="ELEVENLABS_API_KEY",

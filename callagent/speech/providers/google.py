@@ -8,14 +8,7 @@ from collections.abc import AsyncGenerator
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, MutableJsonObject, list_at, objects_at, text_at
-from callagent.speech.protocol import (
-    Declaration,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    VoiceSettings,
-    voice_name_languages,
-)
+from callagent.speech import protocol
 from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import UtteranceRecognizer, UtteranceText
 
@@ -31,11 +24,11 @@ class GoogleVoice:
     max_text_bytes = 4500
     """Bytes. A request has at most 5000 with its escapes (Cloud Text-to-Speech, quotas and limits)."""
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._client = connections.ProviderClient(WHO, settings)
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         url = self._settings.url(VOICE_URL, "/v1/text:synthesize")
         headers = {"X-Goog-Api-Key": self._settings.api_key}
         answer = await self._client.body(url, headers, VOICE_ANSWER_LIMIT, self._request(text, settings))
@@ -46,12 +39,12 @@ class GoogleVoice:
             raise ProviderError(f"{WHO} sent no audio")
         if len(audio) > connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND):
             raise ProviderError(f"{WHO} sent {len(audio)} bytes of audio")
-        yield SpeechChunk(connections.decode_ulaw(audio))
+        yield protocol.SpeechChunk(connections.decode_ulaw(audio))
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _request(self, text: str, settings: VoiceSettings) -> JsonObject:
+    def _request(self, text: str, settings: protocol.VoiceSettings) -> JsonObject:
         from callagent.speech.text_processing import is_ssml, markup
 
         voice = {"languageCode": settings.language}
@@ -77,7 +70,7 @@ class GoogleRecognizer(UtteranceRecognizer):
 
     who = WHO
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
+    async def transcribe(self, pcm: bytes, settings: protocol.RecognizerSettings) -> UtteranceText:
         request = {
             "config": self._config(settings),
             "audio": {"content": base64.b64encode(connections.encode_ulaw(pcm)).decode()},
@@ -89,7 +82,7 @@ class GoogleRecognizer(UtteranceRecognizer):
         )
         return _read_results(answer)
 
-    def _config(self, settings: RecognizerSettings) -> JsonObject:
+    def _config(self, settings: protocol.RecognizerSettings) -> JsonObject:
         config: MutableJsonObject = {
             "encoding": "MULAW",
             "sampleRateHertz": SAMPLE_RATE,
@@ -126,12 +119,12 @@ def _objects(data: JsonObject, key: str) -> list[JsonObject]:
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "google",
         "Google; hears an utterance at a time",
         key="GOOGLE_API_KEY",
         recognizer=GoogleRecognizer,
         voice=GoogleVoice,
-        voice_languages=lambda model, voice: voice_name_languages(voice),
+        voice_languages=lambda model, voice: protocol.voice_name_languages(voice),
     ),
 )

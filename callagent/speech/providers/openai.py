@@ -11,24 +11,9 @@ from typing import TYPE_CHECKING
 from callagent.audio import Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderRefused
 from callagent.json_values import JsonObject, MutableJsonObject, object_at
-from callagent.speech.protocol import (
-    Declaration,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    VoiceSettings,
-    primary_language,
-)
+from callagent.speech import protocol
+from callagent.speech.providers import recognizer_streams as streams
 from callagent.speech.providers.connections import ProviderClient, max_audio_bytes, parse_object
-from callagent.speech.providers.recognizer_streams import (
-    Message,
-    RecognizedText,
-    SocketRecognizer,
-    TextKind,
-    UtteranceRecognizer,
-    UtteranceText,
-    wav,
-)
 
 if TYPE_CHECKING:
     import aiohttp
@@ -49,13 +34,13 @@ class OpenAiVoice:
     max_text_bytes = 4000
     """Bytes. `input` has at most 4096 characters, 2000 tokens for gpt-4o-mini-tts (API reference, create speech)."""
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         # Importing what resamples takes longer than a frame: not in a call.
         prepare_decimators()
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         body: MutableJsonObject = {
             "model": self._settings.model or SPEAK_MODEL,
             "voice": settings.name or self._settings.voice or VOICE,
@@ -70,39 +55,39 @@ class OpenAiVoice:
         async with aclosing(self._client.audio(url, _headers(self._settings), limit, body)) as audio:
             async for part in audio:
                 if pcm := decimator.feed(part):
-                    yield SpeechChunk(pcm)
+                    yield protocol.SpeechChunk(pcm)
 
     async def close(self) -> None:
         await self._client.close()
 
 
-class OpenAiRecognizer(UtteranceRecognizer):
+class OpenAiRecognizer(streams.UtteranceRecognizer):
     """A recogniser over HTTP, an utterance at a time; `openai-realtime` transcribes while it is spoken."""
 
     who = WHO
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
+    async def transcribe(self, pcm: bytes, settings: protocol.RecognizerSettings) -> streams.UtteranceText:
         url = self._settings.url(BASE_URL, "/audio/transcriptions")
         answer = await self._client.body(url, _headers(self._settings), ANSWER_LIMIT, self._form(pcm, settings))
         text = parse_object(WHO, answer, ANSWER_LIMIT).get("text")
         if not isinstance(text, str):
             raise ProviderError(f"{WHO} sent a transcription without text")
-        return UtteranceText(text)
+        return streams.UtteranceText(text)
 
-    def _form(self, pcm: bytes, settings: RecognizerSettings) -> aiohttp.FormData:
+    def _form(self, pcm: bytes, settings: protocol.RecognizerSettings) -> aiohttp.FormData:
         import aiohttp
 
         form = aiohttp.FormData()
-        form.add_field("file", wav(pcm), filename="utterance.wav", content_type="audio/wav")
+        form.add_field("file", streams.wav(pcm), filename="utterance.wav", content_type="audio/wav")
         form.add_field("model", self._settings.model or LISTEN_MODEL)
-        form.add_field("language", primary_language(settings.language))
+        form.add_field("language", protocol.primary_language(settings.language))
         form.add_field("response_format", "json")
         if prompt := settings.expected or ", ".join(settings.keywords):
             form.add_field("prompt", prompt)
         return form
 
 
-def _headers(settings: SpeechProvider) -> dict[str, str]:
+def _headers(settings: protocol.SpeechProvider) -> dict[str, str]:
     return {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
 
 
@@ -125,7 +110,7 @@ class RealtimeDialect:
     joiner: str = " "
     keep_alive: str | None = None
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._items: list[str] = []
         """Items committed and not yet passed on, in their order."""
@@ -134,23 +119,23 @@ class RealtimeDialect:
         self._partial: dict[str, str] = {}
         """The pieces of a transcript so far."""
 
-    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+    def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         url = self._settings.url(BASE_URL, "/realtime?intent=transcription", socket=True)
         return url, {"Authorization": f"Bearer {self._settings.api_key}"}
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[streams.Message]:
         return (json.dumps({"type": "session.update", "session": self._session(settings)}),)
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio(self, ulaw: bytes) -> streams.Message:
         return json.dumps({"type": "input_audio_buffer.append", "audio": base64.b64encode(ulaw).decode()})
 
-    def finish(self) -> Sequence[Message]:
+    def finish(self) -> Sequence[streams.Message]:
         return ('{"type":"input_audio_buffer.commit"}',)
 
-    def farewell(self) -> Sequence[Message]:
+    def farewell(self) -> Sequence[streams.Message]:
         return ()
 
-    def receive(self, message: Message) -> RecognizedText | tuple[RecognizedText, ...] | None:
+    def receive(self, message: streams.Message) -> streams.RecognizedText | tuple[streams.RecognizedText, ...] | None:
         data = parse_object(REALTIME, message, MESSAGE_LIMIT)
         kind = str(data.get("type"))
         item = str(data.get("item_id"))
@@ -169,16 +154,16 @@ class RealtimeDialect:
             return self._completed(item, data.get("transcript"))
         return None
 
-    def _delta(self, item: str, text: object) -> RecognizedText | None:
+    def _delta(self, item: str, text: object) -> streams.RecognizedText | None:
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a piece without text")
         self._partial[item] = self._partial.get(item, "") + text
         # Pieces of a later item wait: a partial transcript is of the oldest utterance that is owed. Pieces may also
         # come before we are told of the commit.
         oldest = self._items[:1] in ([], [item])
-        return RecognizedText(TextKind.PARTIAL, self._partial[item].strip()) if oldest else None
+        return streams.RecognizedText(streams.TextKind.PARTIAL, self._partial[item].strip()) if oldest else None
 
-    def _completed(self, item: str, text: object) -> tuple[RecognizedText, ...]:
+    def _completed(self, item: str, text: object) -> tuple[streams.RecognizedText, ...]:
         """Keep the transcript of an item; return all that are next in the order of speaking."""
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a transcript without text")
@@ -189,13 +174,13 @@ class RealtimeDialect:
         self._done[item] = text
         found = []
         while self._items and self._items[0] in self._done:
-            found.append(RecognizedText(TextKind.COMPLETE, self._done.pop(self._items.pop(0)).strip()))
+            found.append(streams.RecognizedText(streams.TextKind.COMPLETE, self._done.pop(self._items.pop(0)).strip()))
         return tuple(found)
 
-    def _session(self, settings: RecognizerSettings) -> JsonObject:
+    def _session(self, settings: protocol.RecognizerSettings) -> JsonObject:
         transcription = {
             "model": self._settings.model or REALTIME_MODEL,
-            "language": primary_language(settings.language),
+            "language": protocol.primary_language(settings.language),
         }
         if prompt := settings.expected or ", ".join(settings.keywords):
             transcription["prompt"] = prompt
@@ -210,19 +195,19 @@ def _realtime_error(details: JsonObject) -> ProviderError:
     return ProviderRefused(text, status) if status else ProviderError(text)
 
 
-def open_realtime_recognizer(settings: SpeechProvider) -> SocketRecognizer:
-    return SocketRecognizer(lambda: RealtimeDialect(settings), settings.connect_timeout)
+def open_realtime_recognizer(settings: protocol.SpeechProvider) -> streams.SocketRecognizer:
+    return streams.SocketRecognizer(lambda: RealtimeDialect(settings), settings.connect_timeout)
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "openai",
         "OpenAI, and servers that speak its protocol; hears an utterance at a time",
         key="OPENAI_API_KEY",
         recognizer=OpenAiRecognizer,
         voice=OpenAiVoice,
     ),
-    Declaration(
+    protocol.Declaration(
         "openai-realtime",
         "OpenAI; hears while the caller speaks",
         key="OPENAI_API_KEY",

@@ -17,15 +17,7 @@ from urllib.parse import urlsplit
 from callagent.audio import SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderTimeout
 from callagent.json_values import JsonObject, MutableJsonObject
-from callagent.speech.protocol import (
-    Declaration,
-    RecognizerSettings,
-    SpeechChunk,
-    SpeechProvider,
-    Transcript,
-    VoiceSettings,
-    primary_language,
-)
+from callagent.speech import protocol
 from callagent.speech.providers.connections import max_audio_bytes, parse_object
 from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceStream, UtteranceText, wide
 
@@ -65,7 +57,7 @@ class Connection:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, who: str, settings: SpeechProvider) -> AsyncIterator[Connection]:
+    async def open(cls, who: str, settings: protocol.SpeechProvider) -> AsyncIterator[Connection]:
         """Connect to the server of the settings, and disconnect at the end. Raises `ProviderError`."""
         loop = asyncio.get_running_loop()
         parts = urlsplit(settings.base_url)
@@ -138,18 +130,18 @@ class WyomingRecognizer:
 
     WHO = "the Wyoming recogniser"
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
 
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> UtteranceStream:
+    async def open(self, on_transcript: Callable[[protocol.Transcript], None]) -> UtteranceStream:
         return UtteranceStream(self.transcribe, on_transcript)
 
     async def close(self) -> None:
         """There is nothing between two utterances."""
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
+    async def transcribe(self, pcm: bytes, settings: protocol.RecognizerSettings) -> UtteranceText:
         """Return the text of an utterance in 16-bit PCM at 8 kHz. Raises `ProviderError`."""
-        request: MutableJsonObject = {"language": primary_language(settings.language)}
+        request: MutableJsonObject = {"language": protocol.primary_language(settings.language)}
         if self._settings.model:
             request["name"] = self._settings.model
         audio, form = wide(pcm), {"rate": WIDE_RATE, "width": 2, "channels": 1}
@@ -174,11 +166,11 @@ class WyomingVoice:
 
     WHO = "the Wyoming voice"
 
-    def __init__(self, settings: SpeechProvider) -> None:
+    def __init__(self, settings: protocol.SpeechProvider) -> None:
         prepare_decimators()
         self._settings = settings
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+    async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         voice = {"language": settings.language}
         if name := settings.name or self._settings.voice:
             voice["name"] = name
@@ -196,7 +188,7 @@ class WyomingVoice:
                 if size > limit:
                     raise ProviderError(f"{self.WHO} sent more than {limit} bytes of audio")
                 if pcm:
-                    yield SpeechChunk(pcm)
+                    yield protocol.SpeechChunk(pcm)
         if not size:
             raise ProviderError(f"{self.WHO} sent no audio")
 
@@ -234,12 +226,12 @@ class _ToTelephone:
 
 
 DECLARATIONS = (
-    Declaration(
+    protocol.Declaration(
         "faster_whisper",
         "a faster-whisper of your own behind the Wyoming protocol; `base_url` is `tcp://HOST:PORT`",
         recognizer=WyomingRecognizer,
     ),
-    Declaration(
+    protocol.Declaration(
         "piper",
         "a Piper of your own behind the Wyoming protocol; `base_url` is `tcp://HOST:PORT`",
         voice=WyomingVoice,

@@ -5,8 +5,6 @@ A worker loads `ProjectRuntime("callagent.agents.adk.runtime:AdkRuntime", projec
 [{"file", "line", "message"}], "unreachable": […]}`; all others are those of `callagent.agents.tree.worker_protocol`.
 """
 
-from __future__ import annotations
-
 from callagent.agents.adk.runtime.session import AdkRuntime
 
 __all__ = ["AdkRuntime"]

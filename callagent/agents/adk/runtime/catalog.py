@@ -10,40 +10,12 @@ from typing import Any
 
 from pydantic.errors import PydanticUserError
 
+from callagent.agents.adk import config_keys as keys
 from callagent.agents.adk.agent_config import ROOT_FILE, AgentConfig, ToolConfig, load_config
-from callagent.agents.adk.config_keys import (
-    EFFECTIVE_GENERATION_KEYS,
-    MCP_TOOLSETS,
-    PHONE,
-    absolute_reference,
-    flag,
-    snake_case,
-    whole_number,
-)
-from callagent.agents.adk.runtime import google_modules
+from callagent.agents.adk.runtime import google_classes as google
+from callagent.agents.adk.runtime import google_modules, tools
 from callagent.agents.adk.runtime.description import Describer, ToolsetFailed, with_sets
-from callagent.agents.adk.runtime.google_classes import (
-    BaseAgent,
-    GenerateContentConfig,
-    LlmAgent,
-    LoopAgent,
-    ParallelAgent,
-    SequentialAgent,
-)
 from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_set
-from callagent.agents.adk.runtime.tools import (
-    UNAVAILABLE,
-    AgentTool,
-    BaseTool,
-    BaseToolset,
-    ExampleTool,
-    FunctionTool,
-    LongRunningFunctionTool,
-    PhoneTool,
-    ToolArgsConfig,
-    as_tool,
-    schema_of,
-)
 from callagent.agents.kernel import Findings, ModuleSpace, error_message, remedy_of
 
 _PLAIN_KEYS = (
@@ -69,11 +41,11 @@ class Catalog:
         self.errors: list[dict[str, object]] = []
         self.described: dict[str, object] | None = None
         self._sets: list[McpToolset] = []
-        self.agents: list[BaseAgent] = []
+        self.agents: list[google.BaseAgent] = []
         """The agents; requests name them by their index."""
         self._load()
 
-    def number(self, agent: BaseAgent) -> int:
+    def number(self, agent: google.BaseAgent) -> int:
         """Return an agent's number. Raises `LookupError` for an agent that is not in the tree."""
         for number, each in enumerate(self.agents):
             if each is agent:
@@ -87,12 +59,12 @@ class Catalog:
             return ()
         return callbacks if isinstance(callbacks, list) else (callbacks,)
 
-    def tool(self, number: int, name: str) -> BaseTool:
+    def tool(self, number: int, name: str) -> tools.BaseTool:
         """Return an agent's tool. Raises `LookupError`, and `McpFailed` when a server has to be asked and is away."""
         # Tools of the project first: they are known without asking a server.
         own = getattr(self.agents[number], "tools", ())
         for each in own:
-            if not is_mcp_set(each) and (tool := as_tool(each)).name == name:
+            if not is_mcp_set(each) and (tool := tools.as_tool(each)).name == name:
                 return tool
         sets = [each for each in own if is_mcp_set(each) and each.may_have(name)]
         for each in sets:
@@ -127,7 +99,7 @@ class Catalog:
     def _note(self, file: str, line: int, message: str) -> None:
         self.errors.append({"file": file, "line": line, "message": message})
 
-    def _agent(self, config: AgentConfig) -> BaseAgent:
+    def _agent(self, config: AgentConfig) -> google.BaseAgent:
         data = config.data
         known: dict[str, object] = {
             "name": config.name,
@@ -143,19 +115,19 @@ class Catalog:
         except (ValueError, TypeError) as error:
             raise ReferenceFailed(config.file, 1, error_message(error)) from error
 
-    def _made(self, config: AgentConfig, known: dict[str, object]) -> BaseAgent:
+    def _made(self, config: AgentConfig, known: dict[str, object]) -> google.BaseAgent:
         data = config.data
         match config.kind:
             case "sequential":
-                return SequentialAgent(**known)
+                return google.SequentialAgent(**known)
             case "parallel":
-                return ParallelAgent(**known)
+                return google.ParallelAgent(**known)
             case "loop":
                 limit = data.get("max_iterations")
-                return LoopAgent(**known, max_iterations=whole_number(limit))
+                return google.LoopAgent(**known, max_iterations=keys.whole_number(limit))
             case "code":
                 return self._own_class(config, known)
-        return LlmAgent(**known, **self._of_llm(config))
+        return google.LlmAgent(**known, **self._of_llm(config))
 
     def _of_llm(self, config: AgentConfig) -> dict[str, object]:
         """Return the arguments that only agents with a model take."""
@@ -176,7 +148,7 @@ class Catalog:
     def _schema(self, config: AgentConfig, key: str) -> object:
         (found,) = self._codes(config, key)
         try:
-            schema_of(found)
+            tools.schema_of(found)
         except PydanticUserError:
             text = (
                 f"'{key}': '{config.code[key][0].path}' is neither a pydantic class nor another type with a JSON schema"
@@ -199,25 +171,25 @@ class Catalog:
             found.append(value)
         return found
 
-    def _own_class(self, config: AgentConfig, known: dict[str, object]) -> BaseAgent:
+    def _own_class(self, config: AgentConfig, known: dict[str, object]) -> google.BaseAgent:
         cls = self._find(config, config.agent_class, ("agent_class",))
-        if not (inspect.isclass(cls) and issubclass(cls, BaseAgent)):
+        if not (inspect.isclass(cls) and issubclass(cls, google.BaseAgent)):
             text = f"'agent_class': '{config.agent_class}' is not a class of agents"
             raise ReferenceFailed(config.file, config.line("agent_class"), text)
-        if issubclass(cls, LlmAgent):
+        if issubclass(cls, google.LlmAgent):
             known = {**known, **self._of_llm(config)}
         # As in the ADK: the class's own `config_type` reads the file, its `_parse_config` makes the arguments of it.
         parsed = cls.config_type.model_validate(dict(config.data))
         return cls(**cls._parse_config(parsed, str(self._project / config.file), known))
 
-    def _child(self, config: AgentConfig, index: int, child: AgentConfig | str) -> BaseAgent:
+    def _child(self, config: AgentConfig, index: int, child: AgentConfig | str) -> google.BaseAgent:
         if isinstance(child, AgentConfig):
             return self._agent(child)
         return self._agent_instance(config, child, ("sub_agents", index, "code"))
 
-    def _agent_instance(self, config: AgentConfig, path: str, place: tuple[str | int, ...]) -> BaseAgent:
+    def _agent_instance(self, config: AgentConfig, path: str, place: tuple[str | int, ...]) -> google.BaseAgent:
         found = self._find(config, path, place)
-        if isinstance(found, BaseAgent):
+        if isinstance(found, google.BaseAgent):
             return found
         kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
@@ -226,21 +198,21 @@ class Catalog:
         """Make a tool, or a toolset that knows the file and line that name it."""
         found = self._tool(config, tool)
         # Messages about a toolset come later, when its server is asked; they name this place.
-        if isinstance(found, BaseToolset):
+        if isinstance(found, tools.BaseToolset):
             found.place = (config.file, tool.line)
         return found
 
     def _tool(self, config: AgentConfig, tool: ToolConfig) -> object:
         head, _, name = tool.name.rpartition(".")
-        if head == PHONE:
-            return PhoneTool(name, tool.args or {})
+        if head == keys.PHONE:
+            return tools.PhoneTool(name, tool.args or {})
         try:
             if name == "AgentTool":
                 return self._agent_tool(config, tool)
             if name == "LongRunningFunctionTool":
-                return LongRunningFunctionTool(self._function(config, tool))
+                return tools.LongRunningFunctionTool(self._function(config, tool))
             if name == "FunctionTool" and head in ("", "google.adk.tools", "google.adk.tools.function_tool"):
-                return FunctionTool(self._function(config, tool))
+                return tools.FunctionTool(self._function(config, tool))
             return self._from_reference(self._tool_object(config, tool), config, tool)
         except ReferenceFailed:
             raise
@@ -261,12 +233,12 @@ class Catalog:
         # when their agent asks its model, as an ADK agent with another provider's model does.
         if "." in tool.name and not tool.name.startswith("google.adk."):
             return self._find(config, tool.name, tool.line)
-        if tool.name.rpartition(".")[2] in MCP_TOOLSETS:
+        if tool.name.rpartition(".")[2] in keys.MCP_TOOLSETS:
             return McpToolset
         path = tool.name if "." in tool.name else f"google.adk.tools.{tool.name}"
         found = google_modules.built_in(path)
         if found is None:
-            found = UNAVAILABLE.get(tool.name.rpartition(".")[2])
+            found = tools.UNAVAILABLE.get(tool.name.rpartition(".")[2])
         if found is None:
             raise ReferenceFailed(config.file, tool.line, f"there is no built-in tool '{tool.name}' here")
         return found
@@ -277,32 +249,32 @@ class Catalog:
         The reference may name a tool, a class of tools, a function that makes one from `args`, or, without `args`, a
         function that is the tool itself.
         """
-        if isinstance(found, BaseTool):
+        if isinstance(found, tools.BaseTool):
             return found
-        if isinstance(found, BaseToolset):
+        if isinstance(found, tools.BaseToolset):
             return found
-        if inspect.isclass(found) and issubclass(found, BaseTool | BaseToolset):
+        if inspect.isclass(found) and issubclass(found, tools.BaseTool | tools.BaseToolset):
             arguments = dict(tool.args or {})
-            if found is ExampleTool and isinstance(examples := arguments.get("examples"), str):
+            if found is tools.ExampleTool and isinstance(examples := arguments.get("examples"), str):
                 arguments["examples"] = self._find(config, examples, tool.line)
-            return found.from_config(ToolArgsConfig(**arguments), str(self._project / config.file))
+            return found.from_config(tools.ToolArgsConfig(**arguments), str(self._project / config.file))
         if not callable(found):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}' is neither a tool nor a function")
         if tool.args is None:
             return found
-        made = found(ToolArgsConfig(**tool.args))
-        if not isinstance(made, BaseTool | BaseToolset) and not callable(made):
+        made = found(tools.ToolArgsConfig(**tool.args))
+        if not isinstance(made, tools.BaseTool | tools.BaseToolset) and not callable(made):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': the function did not return a tool")
         return made
 
-    def _agent_tool(self, config: AgentConfig, tool: ToolConfig) -> AgentTool:
+    def _agent_tool(self, config: AgentConfig, tool: ToolConfig) -> tools.AgentTool:
         if isinstance(tool.agent, AgentConfig):
             agent = self._agent(tool.agent)
         elif isinstance(tool.agent, str):
             agent = self._agent_instance(config, tool.agent, ("tools",))
         else:
             raise ReferenceFailed(config.file, tool.line, "AgentTool: 'args.agent' is missing")
-        return AgentTool(agent, bool(flag((tool.args or {}).get("skip_summarization"))))
+        return tools.AgentTool(agent, bool(keys.flag((tool.args or {}).get("skip_summarization"))))
 
     def _find(self, config: AgentConfig, path: str, place: tuple[str | int, ...] | int) -> Any:
         line = place if isinstance(place, int) else config.line(*place)
@@ -313,11 +285,13 @@ class Catalog:
             raise ReferenceFailed(config.file, line, text) from None
 
 
-def _generation(data: object) -> GenerateContentConfig | None:
+def _generation(data: object) -> google.GenerateContentConfig | None:
     if not isinstance(data, dict):
         return None
-    named = {snake_case(str(key)): value for key, value in data.items()}
-    return GenerateContentConfig(**{key: named[key] for key in EFFECTIVE_GENERATION_KEYS if named.get(key) is not None})
+    named = {keys.snake_case(str(key)): value for key, value in data.items()}
+    return google.GenerateContentConfig(
+        **{key: named[key] for key in keys.EFFECTIVE_GENERATION_KEYS if named.get(key) is not None}
+    )
 
 
 class PackageSpace(ModuleSpace):
@@ -336,7 +310,7 @@ class PackageSpace(ModuleSpace):
 
         Raises whatever the import raises, and `AttributeError`.
         """
-        parts = absolute_reference(path, self._package).split(".")
+        parts = keys.absolute_reference(path, self._package).split(".")
         # The longest module first: `pkg.tools.find` may be a function of `pkg.tools`, or a module of its own.
         for length in range(len(parts) - 1, 0, -1):
             name = ".".join(parts[:length])

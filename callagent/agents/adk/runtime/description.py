@@ -7,14 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from callagent.agents.adk.config_keys import SAMPLING
-from callagent.agents.adk.runtime.google_classes import (
-    BaseAgent,
-    GenerateContentConfig,
-    LlmAgent,
-    LoopAgent,
-    Schema,
-    kind_of,
-)
+from callagent.agents.adk.runtime import google_classes as google
 from callagent.agents.adk.runtime.mcp_toolset import McpTool, McpToolset, is_mcp_set
 from callagent.agents.adk.runtime.tools import (
     BUILT_IN_SCHEMAS,
@@ -39,12 +32,12 @@ _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before
 class Describer:
     """Describes agents and numbers them in the order in which it meets them."""
 
-    def __init__(self, numbered: list[BaseAgent]) -> None:
+    def __init__(self, numbered: list[google.BaseAgent]) -> None:
         self._numbered = numbered
         self.sets: list[McpToolset] = []
         """The toolsets of MCP servers; a description has their index in the place of their tools."""
 
-    def agent(self, agent: BaseAgent) -> Plain:
+    def agent(self, agent: google.BaseAgent) -> Plain:
         """Describe an agent and all below it. Raises ValueError for an agent with two places in the tree."""
         # By identity: two agents may be equal by their fields, as pydantic compares them.
         if any(agent is each for each in self._numbered):
@@ -53,19 +46,19 @@ class Describer:
         self._numbered.append(agent)
         described: Plain = {
             "number": number,
-            "kind": kind_of(agent),
+            "kind": google.kind_of(agent),
             "name": agent.name,
             "description": agent.description,
             "callbacks": {point: count for point in _POINTS if (count := _count(agent, point))},
             "children": [self.agent(child) for child in agent.sub_agents],
         }
-        if isinstance(agent, LoopAgent):
+        if isinstance(agent, google.LoopAgent):
             described["max_iterations"] = agent.max_iterations
-        if isinstance(agent, LlmAgent):
+        if isinstance(agent, google.LlmAgent):
             described |= self._llm(agent)
         return described
 
-    def _llm(self, agent: LlmAgent) -> Plain:
+    def _llm(self, agent: google.LlmAgent) -> Plain:
         # On the agent itself, because calls look their tools up there: `Catalog.tool` does not ask a toolset again.
         agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
         generation = agent.generate_content_config
@@ -167,7 +160,7 @@ def _declared(tool: BaseTool) -> Plain:
     parameters = declaration.parameters_json_schema
     if parameters is None and declaration.parameters is not None:
         schema = declaration.parameters
-        parameters = _lower_types(schema.model_dump(exclude_none=True) if isinstance(schema, Schema) else schema)
+        parameters = _lower_types(schema.model_dump(exclude_none=True) if isinstance(schema, google.Schema) else schema)
     # A function is described by its docstring, whatever its declaration says; LongRunningFunctionTool adds to it.
     description = tool.description if isinstance(tool, FunctionTool) else declaration.description or tool.description
     return {"description": description, "parameters": parameters}
@@ -183,20 +176,20 @@ def _lower_types(schema: object) -> object:
     return [_lower_types(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _agent_parameters(agent: BaseAgent) -> Plain:
+def _agent_parameters(agent: google.BaseAgent) -> Plain:
     # Of a workflow agent, the first child with a model is given the arguments.
-    while not isinstance(agent, LlmAgent) and agent.sub_agents:
+    while not isinstance(agent, google.LlmAgent) and agent.sub_agents:
         agent = agent.sub_agents[0]
-    schema = schema_of(agent.input_schema) if isinstance(agent, LlmAgent) else None
+    schema = schema_of(agent.input_schema) if isinstance(agent, google.LlmAgent) else None
     return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
 
 
-def _sampling(generation: GenerateContentConfig | None) -> Plain:
+def _sampling(generation: google.GenerateContentConfig | None) -> Plain:
     values = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
+def _safety(generation: google.GenerateContentConfig | None) -> dict[str, str]:
     """Return the threshold of each category of harm; in Python both may be members of the API's enumerations."""
     found = {}
     for each in (generation.safety_settings if generation else None) or ():
@@ -209,7 +202,7 @@ def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
     return found
 
 
-def _count(agent: BaseAgent, point: str) -> int:
+def _count(agent: google.BaseAgent, point: str) -> int:
     callbacks = getattr(agent, f"{point}_callback", None)
     return len(callbacks) if isinstance(callbacks, list) else int(callbacks is not None)
 

@@ -10,14 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from callagent.agents.adk.runtime.google_classes import (
-    BaseAgent,
-    Content,
-    FunctionDeclaration,
-    ReadonlyContext,
-    SearchMemoryResponse,
-    ToolContext,
-)
+from callagent.agents.adk.runtime import google_classes as google
 from callagent.workers import Plain
 
 _CONTEXT = "tool_context"
@@ -27,7 +20,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 def context_parameter(function: Callable[..., object]) -> str:
     """Return the name of the parameter that takes the context: found by its type, else `tool_context`."""
     for name, hint in _hints(function).items():
-        if inspect.isclass(hint) and issubclass(hint, ReadonlyContext):
+        if inspect.isclass(hint) and issubclass(hint, google.ReadonlyContext):
             return name
     return _CONTEXT
 
@@ -136,10 +129,10 @@ class BaseTool:
         self.description = description
         self.is_long_running = is_long_running
 
-    def _get_declaration(self) -> FunctionDeclaration | None:
+    def _get_declaration(self) -> google.FunctionDeclaration | None:
         return None
 
-    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: google.ToolContext) -> object:
         raise NotImplementedError(f"{type(self).__name__} has no run_async")
 
     @classmethod
@@ -173,12 +166,12 @@ class FunctionTool(BaseTool):
         super().__init__(name=name, description=inspect.cleandoc(func.__doc__ or ""))
         self.func = func
 
-    def _get_declaration(self) -> FunctionDeclaration:
-        return FunctionDeclaration(
+    def _get_declaration(self) -> google.FunctionDeclaration:
+        return google.FunctionDeclaration(
             name=self.name, description=self.description, parameters_json_schema=declare(self.func, self.name)
         )
 
-    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: google.ToolContext) -> object:
         # A refusal goes to the model as the result, so that it can call again with what was missing.
         arguments, refusal = prepare_arguments(self.func, self.name, args, tool_context)
         if refusal is not None:
@@ -199,7 +192,7 @@ class LongRunningFunctionTool(FunctionTool):
 class AgentTool(BaseTool):
     """An agent that another agent calls as a tool."""
 
-    def __init__(self, agent: BaseAgent, skip_summarization: bool = False, **options: object) -> None:
+    def __init__(self, agent: google.BaseAgent, skip_summarization: bool = False, **options: object) -> None:
         super().__init__(name=agent.name, description=agent.description)
         self.agent = agent
         self.skip_summarization = skip_summarization
@@ -208,8 +201,8 @@ class AgentTool(BaseTool):
 class Example(BaseModel):
     """One exchange that shows the model how to answer."""
 
-    input: Content
-    output: list[Content]
+    input: google.Content
+    output: list[google.Content]
 
 
 class ExampleTool(BaseTool):
@@ -359,12 +352,12 @@ class LoadArtifactsTool(StorageTool):
     def __init__(self, **options: object) -> None:
         super().__init__(name="load_artifacts", description=_ARTIFACTS)
 
-    def _get_declaration(self) -> FunctionDeclaration:
+    def _get_declaration(self) -> google.FunctionDeclaration:
         names = {"type": "array", "items": {"type": "string"}}
         schema = {"type": "object", "properties": {"artifact_names": names}}
-        return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
+        return google.FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
-    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: google.ToolContext) -> object:
         """Name the artifacts; the core adds their contents to the next request."""
         names = args.get("artifact_names", [])
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
@@ -381,12 +374,12 @@ class LoadMemoryTool(StorageTool):
     def __init__(self, **options: object) -> None:
         super().__init__(name="load_memory", description=_MEMORY)
 
-    def _get_declaration(self) -> FunctionDeclaration:
+    def _get_declaration(self) -> google.FunctionDeclaration:
         schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-        return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
+        return google.FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
-    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
-        found: SearchMemoryResponse = await tool_context.search_memory(str(args.get("query") or ""))
+    async def run_async(self, *, args: Plain, tool_context: google.ToolContext) -> object:
+        found: google.SearchMemoryResponse = await tool_context.search_memory(str(args.get("query") or ""))
         return {"result": found.model_dump(exclude_none=True)}
 
 
@@ -400,8 +393,8 @@ class PreloadMemoryTool(StorageTool):
     def __init__(self, **options: object) -> None:
         super().__init__(name="preload_memory", description="preload_memory")
 
-    def _get_declaration(self) -> FunctionDeclaration:
-        return FunctionDeclaration(name=self.name, description=self.description)
+    def _get_declaration(self) -> google.FunctionDeclaration:
+        return google.FunctionDeclaration(name=self.name, description=self.description)
 
 
 load_artifacts = LoadArtifactsTool()

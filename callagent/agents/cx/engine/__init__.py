@@ -1,7 +1,5 @@
 """The engine that runs an app's agents in a call."""
 
-from __future__ import annotations
-
 from callagent.agents.cx.engine.agent import SESSION_START, CxAgent
 from callagent.agents.cx.engine.agent_tree import app_tools, build_tree
 from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render

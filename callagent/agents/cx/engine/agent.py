@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from callagent.agents import tree
 from callagent.agents.actions import Handoff, HangUp, Listen
 from callagent.agents.cx.engine.platform_code import PlatformCode
 from callagent.agents.cx.engine.telephony import LIVE_AGENT, ambient_sound, read_call_settings
 from callagent.agents.cx.engine.turn_effects import DeferredSpeech, TurnEffects, TurnSpans
 from callagent.agents.cx.format import CxApp
 from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
-from callagent.agents.tree import (
-    Content,
-    Conversation,
-    Ending,
-    ModelRequest,
-    TreeAgent,
-    TreeSettings,
-    calls,
-    responses,
-    text_content,
-)
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 from callagent.models import LanguageModel
 
@@ -30,11 +20,11 @@ SESSION_START = "<event>session start</event>"
 NO_ACTIVITY = "<context>no user activity detected for {seconds} seconds.</context>"
 
 
-def _observe_nothing(request: ModelRequest) -> None:
+def _observe_nothing(request: tree.ModelRequest) -> None:
     """Do nothing: nobody records the requests."""
 
 
-class CxAgent(TreeAgent):
+class CxAgent(tree.TreeAgent):
     """The `agents.protocol.Agent` of an app."""
 
     # An agent that transfers waits for the other agent's end, and its own `after_agent` callbacks run after that.
@@ -43,12 +33,12 @@ class CxAgent(TreeAgent):
     def __init__(
         self,
         app: CxApp,
-        conversation: Conversation,
+        conversation: tree.Conversation,
         code: PlatformCode,
         effects: TurnEffects,
         model: LanguageModel,
-        settings: TreeSettings,
-        observe: Callable[[ModelRequest], None] | None = None,
+        settings: tree.TreeSettings,
+        observe: Callable[[tree.ModelRequest], None] | None = None,
         *,
         recording: str = "",
         variant: str = "",
@@ -69,7 +59,7 @@ class CxAgent(TreeAgent):
         # Before any word: the caller should not hear the room change in the middle of the greeting.
         if (sound := self._ambient_sound) is not None:
             emit(sound)
-        await self.answer(text_content("user", SESSION_START), emit)
+        await self.answer(tree.text_content("user", SESSION_START), emit)
 
     async def run_tool(self, name: str, arguments: JsonObject) -> object:
         """Run a tool outside of any turn. None: the app has no such tool of its own."""
@@ -96,9 +86,12 @@ class CxAgent(TreeAgent):
         # Calls of earlier turns were reported with those turns.
         events = self.conversation.events[self._turn_began :]
         called = {
-            call["id"]: call for event in events for call in calls(event.content) if call["id"] in event.long_running
+            call["id"]: call
+            for event in events
+            for call in tree.calls(event.content)
+            if call["id"] in event.long_running
         }
-        answered = {each["id"] for event in events for each in responses(event.content)}
+        answered = {each["id"] for event in events for each in tree.responses(event.content)}
         return [
             {"id": key, "displayName": call["name"], "args": dict(call.get("args") or {})}
             for key, call in called.items()
@@ -112,14 +105,16 @@ class CxAgent(TreeAgent):
         record.variant = self._variant or None
         return record
 
-    def _caller_content(self, turn: CallerTurn | HandoffFailed) -> Content:
+    def _caller_content(self, turn: CallerTurn | HandoffFailed) -> tree.Content:
         content = super()._caller_content(turn)
         if isinstance(turn, HandoffFailed) or turn.text or turn.digits:
             return content
         # Apps are written against the platform's own words for a silence, so the tree's do not do.
-        return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call_settings.inactivity_timeout:g}"))
+        return tree.text_content("user", NO_ACTIVITY.format(seconds=f"{self._call_settings.inactivity_timeout:g}"))
 
-    async def _run(self, emit: Emit, invocation_id: str, content: Content, decide: Callable[[Ending], None]) -> None:
+    async def _run(
+        self, emit: Emit, invocation_id: str, content: tree.Content, decide: Callable[[tree.Ending], None]
+    ) -> None:
         self._effects.open(emit, decide)
         # Words are first held back where a callback may replace them, then marked: marks belong to what is spoken.
         speech = DeferredSpeech(lambda action: emit(self._effects.mark_speech(action)))
@@ -137,7 +132,7 @@ class CxAgent(TreeAgent):
             self._effects.end_arguments = {"reason": "error", "session_escalated": escalates}
             decide(Handoff(LIVE_AGENT, "error", "bye") if escalates else HangUp())
 
-    def _ending(self) -> Ending:
+    def _ending(self) -> tree.Ending:
         ending = super()._ending()
         if not isinstance(ending, Listen):
             return ending

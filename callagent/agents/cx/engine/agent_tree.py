@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from callagent.agents.cx.format import (
-    SYSTEM_TOOLS,
-    UNAVAILABLE,
-    WIDGET_TOOL,
-    AgentConfig,
-    CxApp,
-    ToolConfig,
-    operations,
-    single_operation,
-    tool_name,
-    tool_timeout,
-    widget_of,
-)
+from callagent.agents.cx import format
 from callagent.agents.cx.guardrails import guardrails_for
 from callagent.agents.tree import CallbackPoint, LlmNode, Tool, ToolKind
 from callagent.json_values import JsonObject, JsonValue, number_at, object_at, text_at
@@ -65,7 +53,7 @@ _SYSTEM: Mapping[str, tuple[str, JsonObject]] = {
 }
 
 
-def build_tree(app: CxApp, described: JsonObject, *, clients: bool = False) -> LlmNode:
+def build_tree(app: format.CxApp, described: JsonObject, *, clients: bool = False) -> LlmNode:
     """Build the tree and return its root.
 
     Args:
@@ -75,13 +63,13 @@ def build_tree(app: CxApp, described: JsonObject, *, clients: bool = False) -> L
     return _TreeBuilder(app, described, clients=clients).node(app.root_agent)
 
 
-def agent_numbers(app: CxApp) -> dict[str, int]:
+def agent_numbers(app: format.CxApp) -> dict[str, int]:
     """Return the number by which the worker knows each agent: its place in alphabetical order."""
     # `runtime/session.py` puts the agents into the same order; nothing else is agreed between the two processes.
     return {name: number for number, name in enumerate(sorted(app.agents))}
 
 
-def app_tools(app: CxApp, described: JsonObject) -> dict[str, Tool]:
+def app_tools(app: format.CxApp, described: JsonObject) -> dict[str, Tool]:
     """Return all tools that callbacks may have called, also those that no agent lists."""
     builder = _TreeBuilder(app, described)
     tools = [builder.system(name) for name in _SYSTEM]
@@ -100,7 +88,7 @@ class _TreeBuilder:
     `{"toolset", "name", "original"}`.
     """
 
-    def __init__(self, app: CxApp, described: JsonObject, *, clients: bool = False) -> None:
+    def __init__(self, app: format.CxApp, described: JsonObject, *, clients: bool = False) -> None:
         self._app = app
         self._clients = clients
         self._described = described
@@ -136,7 +124,7 @@ class _TreeBuilder:
         self._inside.discard(name)
         return made
 
-    def _callbacks(self, agent: AgentConfig) -> dict[CallbackPoint, int]:
+    def _callbacks(self, agent: format.AgentConfig) -> dict[CallbackPoint, int]:
         """Return how many callbacks run at each point.
 
         Before the model and before tools there is always one: the platform's own steps run there.
@@ -147,7 +135,7 @@ class _TreeBuilder:
             counts[CallbackPoint.AFTER_MODEL] = 1
         return counts
 
-    def _tools(self, agent: AgentConfig) -> list[Tool]:
+    def _tools(self, agent: format.AgentConfig) -> list[Tool]:
         tools: list[Tool] = []
         for named in agent.tools:
             name = named.rsplit("/", 1)[-1]
@@ -159,7 +147,7 @@ class _TreeBuilder:
                 tools += [self.system(name)] if name in _SYSTEM else []
             elif config.kind == "clientFunction" and self._clients:
                 tools.append(_client_function(config))
-            elif config.kind == WIDGET_TOOL and self._clients:
+            elif config.kind == format.WIDGET_TOOL and self._clients:
                 tools.append(_widget(config))
             else:
                 made = self._agent_tool(config) if config.kind == "agentTool" else self.code(config)
@@ -169,27 +157,27 @@ class _TreeBuilder:
         return tools
 
     def system(self, name: str) -> Tool:
-        assert name in SYSTEM_TOOLS
+        assert name in format.SYSTEM_TOOLS
         description, parameters = _SYSTEM[name]
         return Tool(name, ToolKind.CODE, description, parameters)
 
-    def code(self, config: ToolConfig) -> Tool | None:
+    def code(self, config: format.ToolConfig) -> Tool | None:
         """Return a tool that the worker runs or refuses; None: the tool is of another kind."""
-        name = tool_name(config)
+        name = format.tool_name(config)
         declared = self._declared(name, config)
         if declared is None:
             return None
         description, parameters = declared
         asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
         # Nobody waits for an asynchronous tool, so it may take longer than the server's limit for tools.
-        timeout = tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None)
+        timeout = format.tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None)
         return Tool(name, ToolKind.CODE, description, parameters, asynchronous=asynchronous, timeout=timeout)
 
-    def _declared(self, name: str, config: ToolConfig) -> tuple[str, JsonObject | None] | None:
+    def _declared(self, name: str, config: format.ToolConfig) -> tuple[str, JsonObject | None] | None:
         """Return a tool's description and parameters; None: no worker runs tools of its kind."""
-        if (operation := single_operation(config)) is not None:
+        if (operation := format.single_operation(config)) is not None:
             return str(config.own.get("description") or operation.description), operation.schema()
-        if config.kind in UNAVAILABLE:
+        if config.kind in format.UNAVAILABLE:
             return _unavailable(config)
         if config.kind not in DESCRIBED_KINDS or name not in self._described:
             return None
@@ -200,7 +188,7 @@ class _TreeBuilder:
         """Return the tools of a toolset; `operation_names`: those that the agent may use, None: all."""
         toolset = self._app.toolsets[name]
         wanted = None if operation_names is None else set(operation_names)
-        timeout = tool_timeout(toolset.data)
+        timeout = format.tool_timeout(toolset.data)
         if toolset.mcp is None:
             return [
                 Tool(
@@ -210,7 +198,7 @@ class _TreeBuilder:
                     each.schema(),
                     timeout=timeout,
                 )
-                for each in operations(toolset.schema or {})
+                for each in format.operations(toolset.schema or {})
                 if wanted is None or each.name in wanted
             ]
         declared = [(called, object_at(self._described, called)) for called in self._described]
@@ -232,31 +220,33 @@ class _TreeBuilder:
         text = self._app.examples.get(name)
         return [Tool("examples", ToolKind.EXAMPLES, text=text)] if text else []
 
-    def _agent_tool(self, config: ToolConfig) -> Tool | None:
+    def _agent_tool(self, config: format.ToolConfig) -> Tool | None:
         target = self._app.agent_named(str(config.own.get("rootAgent") or config.own.get("agent") or ""))
         if target is None or target in self._inside:
             # An agent that leads back to itself would be a tree without end.
             return None
-        return Tool(tool_name(config), ToolKind.AGENT, config.description, _AGENT_REQUEST, agent=self.node(target))
+        return Tool(
+            format.tool_name(config), ToolKind.AGENT, config.description, _AGENT_REQUEST, agent=self.node(target)
+        )
 
 
-def _client_function(config: ToolConfig) -> Tool:
+def _client_function(config: format.ToolConfig) -> Tool:
     """Return a client function. The model's turn ends with the call; the client's answer begins the next one."""
     parameters = lower_types(_schema_at(config.own, "parameters") or {"type": "object", "properties": {}})
-    name = str(config.own.get("name") or tool_name(config))
+    name = str(config.own.get("name") or format.tool_name(config))
     description = str(config.own.get("description") or config.description)
     return Tool(name, ToolKind.CLIENT, description, parameters, long_running=True)
 
 
-def _widget(config: ToolConfig) -> Tool:
-    parameters = widget_of(config).parameters(
+def _widget(config: format.ToolConfig) -> Tool:
+    parameters = format.widget_of(config).parameters(
         lower_types(_schema_at(config.own, "parameters") or {"properties": {}}) or {}
     )
     description = str(config.own.get("description") or config.description)
-    return Tool(tool_name(config), ToolKind.CODE, description, parameters)
+    return Tool(format.tool_name(config), ToolKind.CODE, description, parameters)
 
 
-def _unavailable(config: ToolConfig) -> tuple[str, JsonObject | None]:
+def _unavailable(config: format.ToolConfig) -> tuple[str, JsonObject | None]:
     """Declare a tool that needs the platform's services or a client; the worker answers that it is not available."""
     description = str(config.own.get("description") or config.description)
     parameters = _schema_at(config.own, "parameters")

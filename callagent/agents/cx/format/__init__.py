@@ -1,7 +1,5 @@
 """The format of exported CX Agent Studio apps: files, documents, objects, versions and deployments."""
 
-from __future__ import annotations
-
 from callagent.agents.cx.format.app import (
     AUTHENTICATION,
     MAX_TOOL_SECONDS,

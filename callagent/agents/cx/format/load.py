@@ -7,25 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from callagent.agents.cx.format.app import (
-    POINTS,
-    AgentConfig,
-    Code,
-    CxApp,
-    GuardrailConfig,
-    ToolConfig,
-    ToolsetConfig,
-    referenced_tool_name,
-)
-from callagent.agents.cx.format.document_reader import (
-    ENVIRONMENT_FILE,
-    PLACEHOLDER,
-    CheckRule,
-    DocumentReader,
-    Environment,
-    parse_yaml,
-    with_server,
-)
+from callagent.agents.cx.format import app as app_format
+from callagent.agents.cx.format import document_reader
 from callagent.agents.cx.format.files import read_files
 from callagent.agents.kernel import Findings, Pattern
 from callagent.errors import ProjectError
@@ -49,20 +32,20 @@ _OBJECTS_OF_THE_APP = (
 """Settings of the main file that hold objects. Others are reported here, because the engine would pass over them."""
 
 
-class AppReader(DocumentReader):
+class AppReader(document_reader.DocumentReader):
     """The reader of one version of an app."""
 
-    _environment = Environment({})
+    _environment = document_reader.Environment({})
 
-    def read(self, name: str) -> CxApp | None:
+    def read(self, name: str) -> app_format.CxApp | None:
         """Return the app; None, with errors: it has no readable main file or no root agent."""
         app_file = self.files.app_file
         data = self.document(app_file)
         if data is None:
             return None
         # Before the objects are read, because it completes them too.
-        if ENVIRONMENT_FILE in self.files.contents:
-            self._environment = Environment(self.document(ENVIRONMENT_FILE) or {})
+        if document_reader.ENVIRONMENT_FILE in self.files.contents:
+            self._environment = document_reader.Environment(self.document(document_reader.ENVIRONMENT_FILE) or {})
         data = self._environment.app(data)
         for path in _OBJECTS_OF_THE_APP:
             self.object_at(app_file, data, *path)
@@ -70,7 +53,7 @@ class AppReader(DocumentReader):
         tools = {each.name: each for each in map(self._tool, self.folders("tools")) if each}
         toolsets = {each.name: each for each in map(self._toolset, self.folders("toolsets")) if each}
         guardrails = {each.name: each for each in map(self._guardrail, self.folders("guardrails")) if each}
-        app = CxApp(
+        app = app_format.CxApp(
             files=self.files,
             name=str(data.get("displayName") or data.get("name") or name),
             data=data,
@@ -85,13 +68,13 @@ class AppReader(DocumentReader):
         )
         return self._check_app(app, app_file)
 
-    def _check_app(self, app: CxApp, app_file: str) -> CxApp | None:
+    def _check_app(self, app: app_format.CxApp, app_file: str) -> app_format.CxApp | None:
         """Check the references and return the app with its root agent and examples."""
         root = app.agent_named(str(app.data.get("rootAgent") or ""))
         if root is None:
             named = app.data.get("rootAgent")
             self.error(
-                CheckRule.NO_SUCH_OBJECT,
+                document_reader.CheckRule.NO_SUCH_OBJECT,
                 app_file,
                 "rootAgent",
                 f"'rootAgent' is {named!r}; there is no such agent in agents/",
@@ -100,7 +83,7 @@ class AppReader(DocumentReader):
         for guardrail in self.names(app_file, app.data, "guardrails"):
             if app.guardrail_named(guardrail) is None:
                 self.error(
-                    CheckRule.NO_SUCH_OBJECT,
+                    document_reader.CheckRule.NO_SUCH_OBJECT,
                     app_file,
                     guardrail,
                     f"'guardrails' names '{guardrail}', which is not in guardrails/",
@@ -111,7 +94,7 @@ class AppReader(DocumentReader):
         app = replace(app, root_agent=root)
         return replace(app, examples=self._examples(app))
 
-    def _examples(self, app: CxApp) -> dict[str, str]:
+    def _examples(self, app: app_format.CxApp) -> dict[str, str]:
         """Return the texts of example conversations by the agent that answers first in them."""
         shown: dict[str, list[str]] = {}
         for name, file in self.folders("examples"):
@@ -123,23 +106,29 @@ class AppReader(DocumentReader):
             agent = app.agent_named(entry)
             if agent is None:
                 self.warning(
-                    CheckRule.NO_SUCH_OBJECT, file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/"
+                    document_reader.CheckRule.NO_SUCH_OBJECT,
+                    file,
+                    "entryAgent",
+                    f"'entryAgent' is '{entry}', which is not in agents/",
                 )
             elif text := example_text(app, data):
                 shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
         return {agent: join_examples(texts) for agent, texts in shown.items()}
 
-    def _check_references(self, app: CxApp, agent: AgentConfig) -> None:
+    def _check_references(self, app: app_format.CxApp, agent: app_format.AgentConfig) -> None:
         for tool in agent.tools:
             known = tool.rsplit("/", 1)[-1] in SYSTEM_TOOLS or app.tool_named(tool) is not None
             if not known:
                 self.error(
-                    CheckRule.NO_SUCH_OBJECT, agent.file, tool, f"'tools' names '{tool}', which is not in tools/"
+                    document_reader.CheckRule.NO_SUCH_OBJECT,
+                    agent.file,
+                    tool,
+                    f"'tools' names '{tool}', which is not in tools/",
                 )
         for child in agent.children:
             if app.agent_named(child) is None:
                 self.error(
-                    CheckRule.NO_SUCH_OBJECT,
+                    document_reader.CheckRule.NO_SUCH_OBJECT,
                     agent.file,
                     child,
                     f"'childAgents' names '{child}', which is not in agents/",
@@ -147,7 +136,7 @@ class AppReader(DocumentReader):
         for toolset, _ in agent.toolsets:
             if app.toolset_named(toolset) is None:
                 self.error(
-                    CheckRule.NO_SUCH_OBJECT,
+                    document_reader.CheckRule.NO_SUCH_OBJECT,
                     agent.file,
                     toolset,
                     f"'toolsets' names '{toolset}', which is not in toolsets/",
@@ -155,13 +144,13 @@ class AppReader(DocumentReader):
         for guardrail in agent.guardrails:
             if app.guardrail_named(guardrail) is None:
                 self.error(
-                    CheckRule.NO_SUCH_OBJECT,
+                    document_reader.CheckRule.NO_SUCH_OBJECT,
                     agent.file,
                     guardrail,
                     f"'guardrails' names '{guardrail}', which is not in guardrails/",
                 )
 
-    def _check_tree(self, app: CxApp, root: str) -> None:
+    def _check_tree(self, app: app_format.CxApp, root: str) -> None:
         """Report agents that are the child of two agents."""
         # From the root: agents that nothing leads to have no place in the tree, and cycles end here.
         parents: dict[str, str] = {root: ""}
@@ -171,20 +160,20 @@ class AppReader(DocumentReader):
             for child in (found for each in agent.children if (found := app.agent_named(each))):
                 if child in parents:
                     message = f"'childAgents' names '{child}', which has a parent already: each agent has one"
-                    self.error(CheckRule.TWO_PARENTS, agent.file, child, message)
+                    self.error(document_reader.CheckRule.TWO_PARENTS, agent.file, child, message)
                     continue
                 parents[child] = agent.name
                 waiting.append(child)
 
     # Objects ------------------------------------------------------------------------------------------------------
 
-    def _agent(self, found: tuple[str, str]) -> AgentConfig | None:
+    def _agent(self, found: tuple[str, str]) -> app_format.AgentConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
             return None
-        callbacks: dict[str, Sequence[Code]] = {}
-        for point, key in POINTS.items():
+        callbacks: dict[str, Sequence[app_format.Code]] = {}
+        for point, key in app_format.POINTS.items():
             listed = [each for each in self.objects(file, data, key) if not each.get("disabled")]
             callbacks[point] = [code for each in listed if (code := self.code(file, each.get("pythonCode")))]
         # By index, because a rule has no name; `engine/transfer_rules.py` counts the rules in the same way.
@@ -193,7 +182,7 @@ class AppReader(DocumentReader):
             condition = self.object_at(file, rule, "deterministicTransfer", "pythonCodeCondition")
             if condition and (code := self.code(file, condition.get("pythonCode"))):
                 conditions[index] = code
-        return AgentConfig(
+        return app_format.AgentConfig(
             name=name,
             display_name=str(data.get("displayName") or name),
             data=data,
@@ -210,7 +199,7 @@ class AppReader(DocumentReader):
             conditions=conditions,
         )
 
-    def _tool(self, found: tuple[str, str]) -> ToolConfig | None:
+    def _tool(self, found: tuple[str, str]) -> app_format.ToolConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
@@ -219,7 +208,7 @@ class AppReader(DocumentReader):
         kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), Mapping)]
         if len(kinds) != 1:
             self.error(
-                CheckRule.TOOL_KIND,
+                document_reader.CheckRule.TOOL_KIND,
                 file,
                 kinds[-1] if kinds else name,
                 f"a tool has exactly one of {', '.join(TOOL_KINDS)}",
@@ -230,7 +219,7 @@ class AppReader(DocumentReader):
         # A fake is on unless it is switched off; sessions and tests say whether fakes are used at all.
         fake = self.object_at(file, data, "toolFakeConfig")
         block = self.object_at(file, fake, "codeBlock").get("pythonCode") if fake.get("enableFakeMode", True) else None
-        return ToolConfig(
+        return app_format.ToolConfig(
             name=name,
             display_name=str(data.get("displayName") or name),
             data=data,
@@ -243,7 +232,7 @@ class AppReader(DocumentReader):
             schema=self._schema(file, own) if kind == "openApiTool" else None,
         )
 
-    def _toolset(self, found: tuple[str, str]) -> ToolsetConfig | None:
+    def _toolset(self, found: tuple[str, str]) -> app_format.ToolsetConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
@@ -251,7 +240,7 @@ class AppReader(DocumentReader):
         data = self._environment.object("toolsets", name, data)
         own = data.get("openApiToolset") or data.get("openApiTool")
         schema = self._schema(file, own) if isinstance(own, Mapping) else None
-        return ToolsetConfig(name, str(data.get("displayName") or name), data, file, schema)
+        return app_format.ToolsetConfig(name, str(data.get("displayName") or name), data, file, schema)
 
     def _schema(self, file: str, own: JsonObject) -> JsonObject | None:
         """Return an OpenAPI description that is written in place or in the file that it names; None: there is none."""
@@ -259,47 +248,59 @@ class AppReader(DocumentReader):
         named = str(own.get("openApiSchema") or own.get("schema") or "")
         text = self.files.text(named) if "\n" not in named else named
         if text is None:
-            self.error(CheckRule.NO_SUCH_FILE, file, named, f"'openApiSchema' names '{named}', which does not exist")
+            self.error(
+                document_reader.CheckRule.NO_SUCH_FILE,
+                file,
+                named,
+                f"'openApiSchema' names '{named}', which does not exist",
+            )
             return None
         try:
-            data = parse_yaml(with_server(text, own))
+            data = document_reader.parse_yaml(document_reader.with_server(text, own))
         except ValueError as error:
-            self.error_at(CheckRule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}")
+            self.error_at(
+                document_reader.CheckRule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}"
+            )
             return None
         # A warning: the rest of the app works, and the calls of this tool fail with an error that the model is told.
-        if PLACEHOLDER in text and not own.get("url"):
-            message = f"the server is left open ({PLACEHOLDER}): {ENVIRONMENT_FILE} has no 'url' for it"
-            self.warning_at(CheckRule.OPEN_SERVER, named or file, 1, message)
+        if document_reader.PLACEHOLDER in text and not own.get("url"):
+            left_open = f"the server is left open ({document_reader.PLACEHOLDER})"
+            message = f"{left_open}: {document_reader.ENVIRONMENT_FILE} has no 'url' for it"
+            self.warning_at(document_reader.CheckRule.OPEN_SERVER, named or file, 1, message)
         return data if isinstance(data, Mapping) else None
 
-    def _guardrail(self, found: tuple[str, str]) -> GuardrailConfig | None:
+    def _guardrail(self, found: tuple[str, str]) -> app_format.GuardrailConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
             return None
-        callbacks: dict[str, Code] = {}
+        callbacks: dict[str, app_format.Code] = {}
         own = self.object_at(file, data, "codeCallback")
         for pattern, reason in _bad_patterns(self.object_at(file, data, "contentFilter")):
-            self.error(CheckRule.PATTERN, file, pattern, f"'{pattern}' is not a regular expression: {reason}")
-        for point, key in POINTS.items():
+            self.error(
+                document_reader.CheckRule.PATTERN, file, pattern, f"'{pattern}' is not a regular expression: {reason}"
+            )
+        for point, key in app_format.POINTS.items():
             # A guardrail has one callback at a point, under the singular of the key that an agent has.
             given = own.get(key.removesuffix("s"))
             if isinstance(given, Mapping) and not given.get("disabled"):
                 code = self.code(file, given.get("pythonCode"))
                 callbacks |= {point: code} if code else {}
-        return GuardrailConfig(name, data, file, callbacks)
+        return app_format.GuardrailConfig(name, data, file, callbacks)
 
     def _variables(self, file: str, data: JsonObject) -> MutableJsonObject:
         defaults: MutableJsonObject = {}
         for each in self.objects(file, data, "variableDeclarations"):
             name, schema = each.get("name"), self.object_at(file, each, "schema")
             if not isinstance(name, str) or not name:
-                self.error(CheckRule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
+                self.error(
+                    document_reader.CheckRule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'"
+                )
                 continue
             kind = str(schema.get("type") or "STRING").upper()
             if kind not in _DEFAULT_OF_TYPE:
                 self.error(
-                    CheckRule.VARIABLE,
+                    document_reader.CheckRule.VARIABLE,
                     file,
                     name,
                     f"variable '{name}': type '{kind}' is not one of {', '.join(_DEFAULT_OF_TYPE)}",
@@ -310,13 +311,13 @@ class AppReader(DocumentReader):
         return defaults
 
 
-def load_app(path: Path, findings: Findings) -> CxApp | None:
+def load_app(path: Path, findings: Findings) -> app_format.CxApp | None:
     """Read the app in a folder or zip; errors go to `findings`. Raises `ProjectError` when it cannot be read at all."""
     files = read_files(path)
     return AppReader(files, findings).read(path.stem)
 
 
-def read_cx_app(path: Path) -> CxApp:
+def read_cx_app(path: Path) -> app_format.CxApp:
     """Read the app in a folder or zip. Raises `ProjectError` that lists all that is wrong with its files."""
     findings = Findings()
     app = load_app(path, findings)
@@ -348,7 +349,7 @@ def join_examples(conversations: Sequence[str]) -> str:
     return f"These conversations show how callers are answered. They are examples, not what was said now.\n\n{listed}"
 
 
-def example_text(app: CxApp, data: JsonObject) -> str:
+def example_text(app: app_format.CxApp, data: JsonObject) -> str:
     """Return the conversation of an example's file, a line for each utterance, call and answer."""
     lines = []
     for message in objects_at(data, "messages"):
@@ -357,13 +358,13 @@ def example_text(app: CxApp, data: JsonObject) -> str:
     return "\n".join(lines)
 
 
-def _lines(app: CxApp, author: str, chunk: JsonObject) -> Iterator[str]:
+def _lines(app: app_format.CxApp, author: str, chunk: JsonObject) -> Iterator[str]:
     if text := chunk.get("text") or chunk.get("transcript"):
         yield f"{author}: {text}"
     if call := object_at(chunk, "toolCall"):
-        yield f"{author} calls {referenced_tool_name(app, call)}({_json(call.get('args') or {})})"
+        yield f"{author} calls {app_format.referenced_tool_name(app, call)}({_json(call.get('args') or {})})"
     if answer := object_at(chunk, "toolResponse"):
-        yield f"{referenced_tool_name(app, answer)} answers {_json(answer.get('response') or {})}"
+        yield f"{app_format.referenced_tool_name(app, answer)} answers {_json(answer.get('response') or {})}"
     if transfer := object_at(chunk, "agentTransfer"):
         named = str(transfer.get("targetAgent") or transfer.get("displayName") or "")
         yield f"{author} gives the conversation to {app.agent_named(named) or named.rsplit('/', 1)[-1]}"

@@ -6,8 +6,6 @@ It runs as `ProjectRuntime("callagent.agents.cx.runtime:CxRuntime", app)`. `Work
 the protocol of `callagent.agents.tree.worker_protocol`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from callagent import lazy_exports

@@ -23,24 +23,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from callagent.agents.cx.format import Code, CxApp
-from callagent.agents.cx.runtime.classes import (
-    Blob,
-    CallbackContext,
-    Content,
-    Event,
-    EventActions,
-    FunctionCall,
-    FunctionDeclaration,
-    FunctionResponse,
-    GenerateContentConfig,
-    HttpMethod,
-    LlmRequest,
-    LlmResponse,
-    Part,
-    Tool,
-    ToolContext,
-    ToolDeclaration,
-)
+from callagent.agents.cx.runtime import classes
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
 from callagent.json_values import JsonObject, MutableJsonObject
 
@@ -94,10 +77,10 @@ def code_builtins() -> dict[str, object]:
 CLASSES: Mapping[str, type] = {
     each.__name__: each
     for each in (
-        Blob, Content, Event, EventActions, FunctionCall,
-        FunctionDeclaration, FunctionResponse, GenerateContentConfig, HttpMethod,
-        LlmRequest, LlmResponse, Part, Tool, ToolDeclaration,
-        CallbackContext, ToolContext, ExternalResponse, Requests, StatusError,
+        classes.Blob, classes.Content, classes.Event, classes.EventActions, classes.FunctionCall,
+        classes.FunctionDeclaration, classes.FunctionResponse, classes.GenerateContentConfig, classes.HttpMethod,
+        classes.LlmRequest, classes.LlmResponse, classes.Part, classes.Tool, classes.ToolDeclaration,
+        classes.CallbackContext, classes.ToolContext, ExternalResponse, Requests, StatusError,
     )
 }  # fmt: skip
 # Published code annotates with these and does not import them.

@@ -8,16 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from callagent.agents.cx.format import (
-    UNAVAILABLE,
-    Code,
-    CxApp,
-    Operation,
-    ToolConfig,
-    operations,
-    single_operation,
-    tool_name,
-)
+from callagent.agents.cx import format
 from callagent.agents.cx.runtime.app_code import Namespaces, call_by_name
 from callagent.agents.cx.runtime.classes import CallbackContext, Tool, as_tool_context
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
@@ -44,7 +35,7 @@ class Toolbox:
 
     def __init__(
         self,
-        app: CxApp,
+        app: format.CxApp,
         namespaces: Namespaces,
         requests: Requests,
         *,
@@ -57,21 +48,25 @@ class Toolbox:
         self._requests = requests
         self._authentication = Authentication(requests)
         self.remote = McpTools(app, self._authentication)
-        self._python = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "pythonFunction"}
+        self._python = {format.tool_name(tool): tool for tool in app.tools.values() if tool.kind == "pythonFunction"}
         faked = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
-        self._fakes: dict[str, Code] = {tool_name(tool): tool.fake for tool in faked if tool.fake is not None}
+        self._fakes: dict[str, format.Code] = {
+            format.tool_name(tool): tool.fake for tool in faked if tool.fake is not None
+        }
         self.seconds: float | None = None
         """Seconds that a request to a tool server may take now; None: the request's own limit."""
-        self._operations: dict[str, tuple[Operation, JsonObject]] = {}
+        self._operations: dict[str, tuple[format.Operation, JsonObject]] = {}
         """Operations with the settings of their tool or toolset."""
         for toolset in app.toolsets.values():
-            for each in operations(toolset.schema or {}):
+            for each in format.operations(toolset.schema or {}):
                 name = f"{toolset.display_name}_{each.name}"
                 self._operations[name] = each, object_at(toolset.data, "openApiToolset")
         for tool in app.tools.values():
-            if (operation := single_operation(tool)) is not None:
-                self._operations[tool_name(tool)] = operation, tool.own
-        self._unavailable = {tool_name(tool): tool for tool in app.tools.values() if tool.kind in UNAVAILABLE}
+            if (operation := format.single_operation(tool)) is not None:
+                self._operations[format.tool_name(tool)] = operation, tool.own
+        self._unavailable = {
+            format.tool_name(tool): tool for tool in app.tools.values() if tool.kind in format.UNAVAILABLE
+        }
 
     def run(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
         """Run a tool for the model. Raises `UnknownTool` and whatever the tool raises."""
@@ -129,12 +124,14 @@ class Toolbox:
         result = returned if isinstance(returned, dict) else {"result": returned}
         return ExternalResponse(json.dumps(result, default=str))
 
-    def function(self, tool: ToolConfig) -> Callable[..., object]:
+    def function(self, tool: format.ToolConfig) -> Callable[..., object]:
         """Return the function of a Python tool. Raises LookupError and what the file raises."""
         assert tool.code is not None
         # Exports name the function, or the tool is called like it; the first function of the file is the last resort.
         names = self._namespaces.get(tool.code.file)
-        wanted = next((each for each in (tool.function, tool_name(tool), tool.name) if callable(names.get(each))), "")
+        wanted = next(
+            (each for each in (tool.function, format.tool_name(tool), tool.name) if callable(names.get(each))), ""
+        )
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
 
     def _fake(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
@@ -151,7 +148,7 @@ class Toolbox:
         named = {"tool": Tool(name=name), "input": dict(arguments), "callback_context": context}
         return with_context(function, context, lambda: call_by_name(function, named))
 
-    def _run_python(self, tool: ToolConfig, arguments: JsonObject, context: CallbackContext) -> object:
+    def _run_python(self, tool: format.ToolConfig, arguments: JsonObject, context: CallbackContext) -> object:
         function = self.function(tool)
         return with_context(function, as_tool_context(context), lambda: call_by_name(function, arguments))
 

@@ -1,7 +1,5 @@
 """The agent of one call that follows a flow project: turns, prompts, requests to the model, function results."""
 
-from __future__ import annotations
-
 from callagent.agents.flows.engine.agent import DEFAULT_HANGUP_UTTERANCE, FlowAgent
 from callagent.agents.flows.engine.conversation import Conversation, FlowSettings
 from callagent.agents.flows.engine.decision import Position

@@ -8,19 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from callagent.agents.actions import Action, MetricWritten
+from callagent.agents.flows import format
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.entity_values import EntityResult
 from callagent.agents.flows.engine.memory import MemoryStore
 from callagent.agents.flows.external_events import MAX_PER_CALL, ExternalExchange
-from callagent.agents.flows.format import (
-    FillerPhrases,
-    PositionSettings,
-    Project,
-    ProjectFunction,
-    SafetyFilters,
-    Step,
-    filler_phrases,
-)
 from callagent.agents.flows.messages import MessageRules, MessageSender, Outbox
 from callagent.agents.kernel import Vault
 from callagent.agents.protocol import Emit, MetricWriter
@@ -282,10 +274,10 @@ class _Place:
 
     position: Position
     language: str
-    step: Step | None
-    function_step: ProjectFunction | None
-    settings: PositionSettings
-    fillers: FillerPhrases
+    step: format.Step | None
+    function_step: format.ProjectFunction | None
+    settings: format.PositionSettings
+    fillers: format.FillerPhrases
 
 
 @dataclass(slots=True)
@@ -293,7 +285,7 @@ class Conversation:
     """All that changes during one call, and the project and settings that it is interpreted with."""
 
     info: CallInfo
-    project: Project
+    project: format.Project
     settings: FlowSettings
     language: str
     variant: str | None
@@ -341,13 +333,13 @@ class Conversation:
     """Turns in a row that ended because the model failed."""
     unfinished: Decision | None = None
     """A handoff or hang-up that a function decided in a turn that was interrupted; the next turn carries it out."""
-    safety: SafetyFilters | None = None
+    safety: format.SafetyFilters | None = None
     """Those of the call's channel."""
     _place: _Place | None = None
 
     @classmethod
     def begin(
-        cls, info: CallInfo, project: Project, settings: FlowSettings, metric_writer: MetricWriter
+        cls, info: CallInfo, project: format.Project, settings: FlowSettings, metric_writer: MetricWriter
     ) -> Conversation:
         variants = project.variants
         # An unknown variant is refused when the project is loaded; here the default stands in for it.
@@ -381,22 +373,22 @@ class Conversation:
         return CHANNELS.get(self.channel, f"{self.channel}.polyai")
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> format.Step | None:
         """The step that asks the model; None outside flows and on a function step."""
         return self._here().step
 
     @property
-    def function_step(self) -> ProjectFunction | None:
+    def function_step(self) -> format.ProjectFunction | None:
         """The function step that the call stands on; None outside flows and on a step that asks the model."""
         return self._here().function_step
 
     @property
-    def position_settings(self) -> PositionSettings:
+    def position_settings(self) -> format.PositionSettings:
         """The experimental settings that hold at the present position and in the present language."""
         return self._here().settings
 
     @property
-    def fillers(self) -> FillerPhrases:
+    def fillers(self) -> format.FillerPhrases:
         """What is said, in the present language, while the model is waited for."""
         return self._here().fillers
 
@@ -415,7 +407,7 @@ class Conversation:
             project.step(flow, step),
             project.function_step(flow, step),
             project.experimental.at(flow, step, self.language),
-            filler_phrases(project.voice.fillers, project.experimental, self.language),
+            format.filler_phrases(project.voice.fillers, project.experimental, self.language),
         )
 
     def now(self) -> datetime:

@@ -14,30 +14,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from callagent.agents.actions import (
-    Attach,
-    ControlRecording,
-    DelayResponse,
-    FunctionEnded,
-    FunctionStarted,
-    Handoff,
-    LatencyControl,
-    SetLanguage,
-    SetVoice,
-    StepEntered,
-)
+from callagent.agents import actions
+from callagent.agents.flows import format
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition, decide, move
 from callagent.agents.flows.engine.prompt import resolve_header, resolve_text, scope_of
 from callagent.agents.flows.external_events import handoff_data
-from callagent.agents.flows.format import (
-    MCP_FILE,
-    HandoffTarget,
-    ProjectFunction,
-    RealTimeConfiguration,
-    background,
-    find_handoff,
-)
 from callagent.agents.flows.messages import queued_email, queued_message
 from callagent.agents.kernel import SECRET_NAME, tool_name
 from callagent.agents.protocol import Emit
@@ -86,7 +68,7 @@ class FunctionRunner:
     """Runs functions in the worker of one call and answers the requests that they make meanwhile."""
 
     def __init__(
-        self, lease: Lease, conversation: Conversation, model: LanguageModel, real_time: RealTimeConfiguration
+        self, lease: Lease, conversation: Conversation, model: LanguageModel, real_time: format.RealTimeConfiguration
     ) -> None:
         self._lease = lease
         self._conversation = conversation
@@ -95,7 +77,7 @@ class FunctionRunner:
 
     async def run(
         self,
-        function: ProjectFunction,
+        function: format.ProjectFunction,
         arguments: JsonObject,
         *,
         timeout: float | None = None,
@@ -130,7 +112,7 @@ class FunctionRunner:
         self._take_over(function, answer)
         return answer
 
-    def _take_over(self, function: ProjectFunction, answer: FunctionAnswer) -> None:
+    def _take_over(self, function: format.ProjectFunction, answer: FunctionAnswer) -> None:
         """Keep the state that the function left, also where it raised; log its error."""
         self._keep_state(answer.data)
         if answer.error:
@@ -194,7 +176,7 @@ class FunctionRunner:
             "translations": {key: dict(texts) for key, texts in project.translations.items()},
         }
 
-    def _timeout(self, function: ProjectFunction) -> float:
+    def _timeout(self, function: format.ProjectFunction) -> float:
         settings = self._conversation.settings
         # While such a function runs the caller hears something, or a server elsewhere is waited for.
         slow = function.latency or function.kind == REMOTE
@@ -248,7 +230,7 @@ class FunctionRunner:
         return text
 
 
-def _handoff(target: HandoffTarget) -> Plain:
+def _handoff(target: format.HandoffTarget) -> Plain:
     return {
         "is_default": target.is_default,
         "method": target.method,
@@ -303,7 +285,7 @@ def _read(path: Path) -> str | None:
 
 async def fetch_remote_functions(
     lease: Lease, taken: Container[str], secrets_dir: str | None = None
-) -> dict[str, ProjectFunction]:
+) -> dict[str, format.ProjectFunction]:
     """Ask the MCP servers for their functions, by the name the model sees. One that does not answer is logged.
 
     `taken` holds names of the project's own functions, which win over those of a server.
@@ -320,14 +302,14 @@ async def fetch_remote_functions(
     return _named(objects_at(answer, "functions"), taken)
 
 
-def _named(described: Iterable[JsonObject], taken: Container[str]) -> dict[str, ProjectFunction]:
-    found: dict[str, ProjectFunction] = {}
+def _named(described: Iterable[JsonObject], taken: Container[str]) -> dict[str, format.ProjectFunction]:
+    found: dict[str, format.ProjectFunction] = {}
     for each in described:
         name, provider = str(each["name"]), str(each["provider"])
         # Two servers may have a function of the same name: the second one is shown with its server's name before it.
         shown = name if name not in taken and name not in found else tool_name(provider, name)
         description, schema = str(each["description"]), object_at(each, "parameters")
-        found[shown] = ProjectFunction(name, REMOTE, provider, MCP_FILE, 1, description, schema=schema)
+        found[shown] = format.ProjectFunction(name, REMOTE, provider, format.MCP_FILE, 1, description, schema=schema)
     return found
 
 
@@ -360,7 +342,7 @@ class FunctionCalls:
 
     async def call(
         self,
-        function: ProjectFunction,
+        function: format.ProjectFunction,
         arguments: JsonObject,
         emit: Emit,
         call_id: str | None = None,
@@ -377,7 +359,7 @@ class FunctionCalls:
         # Owned here and awaited by settle(): an interrupted turn must not cancel its function.
         running = self.running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
         running.add_done_callback(self._note_end)
-        emit(FunctionStarted(number, function.name, dict(arguments), self._latency(function)))
+        emit(actions.FunctionStarted(number, function.name, dict(arguments), self._latency(function)))
         return await asyncio.shield(running)
 
     async def settle(self) -> None:
@@ -395,7 +377,7 @@ class FunctionCalls:
 
     async def _run(
         self,
-        function: ProjectFunction,
+        function: format.ProjectFunction,
         arguments: JsonObject,
         number: int,
         call_id: str | None,
@@ -409,7 +391,7 @@ class FunctionCalls:
         else:
             decision = self._known_handoff(decide(answer.data))
         conversation.events.append(
-            FunctionEnded(
+            actions.FunctionEnded(
                 number=number,
                 name=function.name,
                 arguments=dict(arguments),
@@ -431,15 +413,15 @@ class FunctionCalls:
             conversation.history.add_note(decision.content)
         return decision
 
-    def _latency(self, function: ProjectFunction) -> LatencyControl | None:
+    def _latency(self, function: format.ProjectFunction) -> actions.LatencyControl | None:
         control = function.latency
         if control is None:
             return None
         scope = scope_of(self.conversation)
-        responses = [DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
+        responses = [actions.DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
         if function.randomize:
             self.random.shuffle(responses)
-        return LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
+        return actions.LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
 
     def apply(self, decision: Decision) -> None:
         """Apply variant, language, voice and position; words, handoff and hang-up are left to the turn."""
@@ -450,11 +432,11 @@ class FunctionCalls:
         # The call is told of a change only: recogniser and voice change with it.
         if decision.language and decision.language != conversation.language:
             conversation.language = decision.language
-            conversation.events.append(SetLanguage(decision.language))
+            conversation.events.append(actions.SetLanguage(decision.language))
         if decision.voice:
             conversation.voice = decision.voice
             provider, name = (str(decision.voice.get(key) or "") for key in ("provider", "provider_voice_id"))
-            conversation.events.append(SetVoice(provider, name))
+            conversation.events.append(actions.SetVoice(provider, name))
         self.follow(decision.transition)
         # A handoff or hang-up survives an interruption: the next turn carries it out.
         conversation.unfinished = decision if decision.ends_call else None
@@ -468,12 +450,12 @@ class FunctionCalls:
         if result.entered:
             log.debug("step_entered", old=str(conversation.position), new=str(result.position))
             conversation.position = result.position
-            conversation.events.append(StepEntered(result.position.flow, result.position.step))
+            conversation.events.append(actions.StepEntered(result.position.flow, result.position.step))
 
-    async def handoff(self, request: HandoffRequest) -> Handoff:
+    async def handoff(self, request: HandoffRequest) -> actions.Handoff:
         """Return the action of a handoff whose destination is known; note it in record and automatic metrics."""
         conversation = self.conversation
-        target = find_handoff(conversation.project.handoffs, request.destination)
+        target = format.find_handoff(conversation.project.handoffs, request.destination)
         destination = target.name if target else str(request.destination or "")
         reason = request.reason or destination
         scope = scope_of(conversation)
@@ -487,7 +469,7 @@ class FunctionCalls:
             conversation.settings.external.store_handoff(conversation.info.call_id, *shared)
         await conversation.write_metric("HANDOFF_TO", destination)
         await conversation.write_metric("HANDOFF_REASON", reason)
-        return Handoff(
+        return actions.Handoff(
             destination=destination,
             reason=reason,
             method=request.method or (target.method if target else "bye"),
@@ -513,7 +495,7 @@ class FunctionCalls:
         # A number of its own needs no destination, and `bye` only ends the call with its headers.
         if request is None or request.number or request.method == "bye":
             return decision
-        if find_handoff(self.conversation.project.handoffs, request.destination) is not None:
+        if format.find_handoff(self.conversation.project.handoffs, request.destination) is not None:
             return decision
         log.error("handoff_unknown", destination=request.destination)
         return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
@@ -528,11 +510,11 @@ class FunctionCalls:
             keywords = list_at(object_at(effects, "asr_biasing"), "keywords")
             conversation.keywords = tuple(str(word) for word in keywords)
         if track := object_at(effects, "background_track"):
-            conversation.events.append(background(track))
+            conversation.events.append(format.background(track))
         if shown := object_at(effects, "shown"):
             suggestions = [str(each) for each in list_at(shown, "suggestions")]
             attachments, call_actions = objects_at(shown, "attachments"), objects_at(shown, "call_actions")
-            conversation.events.append(Attach(attachments, suggestions, call_actions))
+            conversation.events.append(actions.Attach(attachments, suggestions, call_actions))
         if effects.get("discard_recording"):
-            conversation.events.append(ControlRecording("discard"))
+            conversation.events.append(actions.ControlRecording("discard"))
         return conversation.queue_messages(effects)

@@ -9,22 +9,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from callagent.agents.flows import format
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition
 from callagent.agents.flows.engine.entity_values import validate
 from callagent.agents.flows.engine.function_calls import FunctionCalls
 from callagent.agents.flows.engine.prompt import ToolReference, condition_tool
-from callagent.agents.flows.format import (
-    SCHEMA_TYPES,
-    Condition,
-    Entity,
-    HandoffTarget,
-    Project,
-    ProjectFunction,
-    SmsTemplate,
-    Step,
-    find_handoff,
-)
 from callagent.agents.kernel import clean_name
 from callagent.json_values import JsonObject, MutableJsonObject, list_at
 from callagent.models import Tool
@@ -41,10 +31,10 @@ _FORMS = {
 class SaveEntities:
     """The implicit tool of a default step that saves the values that the caller gave."""
 
-    entities: tuple[Entity, ...]
+    entities: tuple[format.Entity, ...]
 
 
-Target = ProjectFunction | HandoffTarget | SmsTemplate | SaveEntities | Condition
+Target = format.ProjectFunction | format.HandoffTarget | format.SmsTemplate | SaveEntities | format.Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +51,7 @@ class Toolset:
     """The tools of one request."""
 
     tools: tuple[OfferedTool, ...]
-    conditions: Mapping[str, Condition]
+    conditions: Mapping[str, format.Condition]
     """All conditions of the step by tool name, even those not offered yet: one answer may save entities and choose."""
 
     @property
@@ -78,16 +68,16 @@ class Toolset:
 
 
 def build_tools(
-    project: Project,
+    project: format.Project,
     references: Iterable[ToolReference],
     flow: str | None,
-    step: Step | None,
+    step: format.Step | None,
     collected: Iterable[str],
     describe: Callable[[str], str],
 ) -> Toolset:
     """Build the tools of a request. `collected`: entities with a valid value; `describe` resolves descriptions."""
     found: dict[str, OfferedTool] = {}
-    conditions: dict[str, Condition] = {}
+    conditions: dict[str, format.Condition] = {}
     if step is not None and step.is_default:
         conditions = {condition_tool(step, each.name): each for each in step.conditions}
         for tool in _implicit_tools(project, step, conditions, set(collected)):
@@ -103,9 +93,9 @@ def build_tools(
     return Toolset(tuple(found.values()), conditions)
 
 
-def _target(project: Project, reference: ToolReference, flow: str | None) -> Target | None:
+def _target(project: format.Project, reference: ToolReference, flow: str | None) -> Target | None:
     if reference.kind == "ho":
-        return find_handoff(project.handoffs, reference.name)
+        return format.find_handoff(project.handoffs, reference.name)
     if reference.kind == "twilio_sms":
         return project.sms_templates.get(reference.name)
     in_flow = project.flows[flow].functions if flow is not None and flow in project.flows else {}
@@ -116,7 +106,7 @@ def _target(project: Project, reference: ToolReference, flow: str | None) -> Tar
 
 
 def _implicit_tools(
-    project: Project, step: Step, conditions: Mapping[str, Condition], collected: set[str]
+    project: format.Project, step: format.Step, conditions: Mapping[str, format.Condition], collected: set[str]
 ) -> list[OfferedTool]:
     tools = []
     entities = tuple(project.entities[name] for name in step.entities if name in project.entities)
@@ -133,7 +123,7 @@ def _implicit_tools(
     return tools
 
 
-def _entity_schema(entity: Entity) -> MutableJsonObject:
+def _entity_schema(entity: format.Entity) -> MutableJsonObject:
     hint = _FORMS.get(entity.type, "")
     description = f"{entity.description} ({hint})" if hint else entity.description
     if entity.type == "numeric":
@@ -147,25 +137,25 @@ def _entity_schema(entity: Entity) -> MutableJsonObject:
 def _schema(name: str, target: Target, describe: Callable[[str], str]) -> Tool:
     match target:
         # A function of an MCP server brings its own schema, which is passed on as it is.
-        case ProjectFunction(schema=schema) if schema is not None:
+        case format.ProjectFunction(schema=schema) if schema is not None:
             return {
                 "type": "function",
                 "function": {"name": name, "description": target.description, "parameters": dict(schema)},
             }
-        case ProjectFunction():
+        case format.ProjectFunction():
             properties = {
-                p.name: {"type": SCHEMA_TYPES[p.type], "description": describe(p.description)}
+                p.name: {"type": format.SCHEMA_TYPES[p.type], "description": describe(p.description)}
                 for p in target.parameters
             }
             return function_schema(name, describe(target.description), properties, tuple(properties))
-        case HandoffTarget():
+        case format.HandoffTarget():
             properties = {
                 "reason": {"type": "string", "description": "Why the call is transferred."},
                 "utterance": {"type": "string", "description": "What to say to the caller before the transfer."},
             }
             text = f"Transfer the call to {target.name}. {target.description}".strip()
             return function_schema(name, text, properties, ())
-        case SmsTemplate():
+        case format.SmsTemplate():
             return function_schema(name, f"Send the text message '{target.name}' to the caller.", {}, ())
         case _:
             return function_schema(name, "", {}, ())
@@ -181,18 +171,18 @@ async def implicit_decision(functions: FunctionCalls, target: Target, arguments:
     match target:
         case SaveEntities():
             return await save_entities(functions, target, arguments)
-        case Condition():
+        case format.Condition():
             return choose_condition(functions.conversation, target)
-        case HandoffTarget():
+        case format.HandoffTarget():
             reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
             return Decision(utterance=utterance or None, handoff=HandoffRequest(target.name, reason or target.name))
-        case SmsTemplate():
+        case format.SmsTemplate():
             return text_message(functions.conversation, target)
         case _:
             return Decision()
 
 
-def text_message(conversation: Conversation, template: SmsTemplate) -> Decision:
+def text_message(conversation: Conversation, template: format.SmsTemplate) -> Decision:
     """Queue a template for the caller's own number."""
     number = conversation.info.caller
     if not number:
@@ -228,7 +218,7 @@ async def save_entities(functions: FunctionCalls, target: SaveEntities, argument
     return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))
 
 
-def choose_condition(conversation: Conversation, condition: Condition) -> Decision:
+def choose_condition(conversation: Conversation, condition: format.Condition) -> Decision:
     """Follow a condition of the step once all the entities that it needs are there."""
     missing = [name for name in condition.required_entities if name not in conversation.entities]
     if missing:

@@ -8,16 +8,10 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from callagent.agents.actions import HangUp, Listen, Say, WaitEnded, WaitStarted
+from callagent.agents.flows.engine import model_request
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.function_calls import FunctionCalls
 from callagent.agents.flows.engine.listening import interruptible, listen_settings, seconds_before_function
-from callagent.agents.flows.engine.model_request import (
-    Answer,
-    ModelRequest,
-    build_request,
-    new_answer,
-    stream_sentences,
-)
 from callagent.agents.flows.engine.retrieval import retrieved_topics
 from callagent.agents.flows.engine.tools import Toolset, implicit_decision
 from callagent.agents.flows.format import ProjectFunction
@@ -137,8 +131,8 @@ class Turn:
     async def _model_round(self) -> None:
         conversation = self._conversation
         # A filter's function may provoke the same phrase again: after max_filter_hits the answer is spoken unfiltered.
-        answer = new_answer(conversation, filtered=self._hits < self._settings.max_filter_hits)
-        request = build_request(conversation, retrieved_topics(conversation.project, conversation.topics))
+        answer = model_request.new_answer(conversation, filtered=self._hits < self._settings.max_filter_hits)
+        request = model_request.build_request(conversation, retrieved_topics(conversation.project, conversation.topics))
         await self._ask(answer, request)
         conversation.model_failures = conversation.model_failures + 1 if answer.error is not None else 0
         if answer.error is not None:
@@ -152,11 +146,11 @@ class Turn:
         else:
             await self._give_up()
 
-    async def _ask(self, answer: Answer, request: ModelRequest) -> None:
+    async def _ask(self, answer: model_request.Answer, request: model_request.ModelRequest) -> None:
         """Send the request and say the sentences as they come. A provider's failure is left in `answer.error`."""
         self._begin_wait()
         try:
-            async with aclosing(stream_sentences(self._model, answer, request)) as sentences:
+            async with aclosing(model_request.stream_sentences(self._model, answer, request)) as sentences:
                 async for sentence in sentences:
                     self._end_wait()
                     self._say(sentence, answer.utterance)
@@ -203,7 +197,7 @@ class Turn:
         else:
             await self.carry_out(Decision(utterance=self._settings.fallback_utterance))
 
-    async def _follow_filter(self, answer: Answer) -> None:
+    async def _follow_filter(self, answer: model_request.Answer) -> None:
         """Run the function of the phrase filter that cut the answer; without one, the turn ends."""
         assert answer.hit is not None
         self._hits += 1

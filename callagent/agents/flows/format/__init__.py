@@ -1,7 +1,5 @@
 """The documents of a flow project, read into typed data (`Project`) without running project code."""
 
-from __future__ import annotations
-
 from callagent.agents.flows.format.agent_settings import SafetyFilters
 from callagent.agents.flows.format.configuration import (
     MCP_FILE,

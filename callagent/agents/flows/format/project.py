@@ -11,47 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callagent.agents.flows.format.agent_settings import (
-    Guardrail,
-    Languages,
-    SafetyFilters,
-    has_identity,
-    legacy_identity,
-    load_guardrails,
-    load_languages,
-    load_safety_filters,
-)
-from callagent.agents.flows.format.configuration import (
-    ApiIntegration,
-    Entity,
-    HandoffTarget,
-    McpConfig,
-    SmsTemplate,
-    Variants,
-    check_mcp,
-    load_apis,
-    load_entities,
-    load_handoffs,
-    load_mcp,
-    load_sms_templates,
-    load_translations,
-    load_variants,
-)
+from callagent.agents.flows.format import agent_settings, configuration
+from callagent.agents.flows.format import voice as voice_format
 from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.flows.format.functions import ProjectFunction, read_function
 from callagent.agents.flows.format.steps_and_topics import Step, Topic, load_step, load_topic
-from callagent.agents.flows.format.voice import (
-    Greeting,
-    VoiceSettings,
-    load_asr_settings,
-    load_background,
-    load_corrections,
-    load_filler_phrases,
-    load_filters,
-    load_greeting,
-    load_keyphrases,
-    load_pronunciations,
-)
 from callagent.agents.kernel import Document, Findings, Reader, clean_name, read_text, read_yaml
 from callagent.agents.protocol import GraphEdge, GraphFlow, GraphStep, ProjectGraph
 from callagent.json_values import JsonValue
@@ -65,21 +29,21 @@ class Project:
     project_id: str = ""
     identity: str = ""
     rules: str = ""
-    guardrails: tuple[Guardrail, ...] = ()
-    safety: Mapping[str, SafetyFilters] = field(default_factory=dict)
+    guardrails: tuple[agent_settings.Guardrail, ...] = ()
+    safety: Mapping[str, agent_settings.SafetyFilters] = field(default_factory=dict)
     """Channel (`voice`, `webchat`) -> its filters; empty: those of the agent."""
-    languages: Languages = field(default_factory=Languages)
+    languages: agent_settings.Languages = field(default_factory=agent_settings.Languages)
     experimental: ExperimentalSettings = field(default_factory=ExperimentalSettings)
-    voice: VoiceSettings = field(default_factory=VoiceSettings)
-    chat: Greeting | None = None
-    entities: Mapping[str, Entity] = field(default_factory=dict)
-    handoffs: Mapping[str, HandoffTarget] = field(default_factory=dict)
-    sms_templates: Mapping[str, SmsTemplate] = field(default_factory=dict)
-    apis: Mapping[str, ApiIntegration] = field(default_factory=dict)
-    mcp: tuple[McpConfig, ...] = ()
+    voice: voice_format.VoiceSettings = field(default_factory=voice_format.VoiceSettings)
+    chat: voice_format.Greeting | None = None
+    entities: Mapping[str, configuration.Entity] = field(default_factory=dict)
+    handoffs: Mapping[str, configuration.HandoffTarget] = field(default_factory=dict)
+    sms_templates: Mapping[str, configuration.SmsTemplate] = field(default_factory=dict)
+    apis: Mapping[str, configuration.ApiIntegration] = field(default_factory=dict)
+    mcp: tuple[configuration.McpConfig, ...] = ()
     remote: Mapping[str, ProjectFunction] = field(default_factory=dict)
     """Functions of its MCP servers, by the name the model sees; known when the servers have been asked."""
-    variants: Variants = field(default_factory=Variants)
+    variants: configuration.Variants = field(default_factory=configuration.Variants)
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topics: tuple[Topic, ...] = ()
     functions: Mapping[str, ProjectFunction] = field(default_factory=dict)
@@ -89,7 +53,7 @@ class Project:
     flows: Mapping[str, Flow] = field(default_factory=dict)
     """By display name."""
 
-    def safety_of(self, channel: str) -> SafetyFilters | None:
+    def safety_of(self, channel: str) -> agent_settings.SafetyFilters | None:
         """Return the safety filters of a channel, or those of the agent where the channel has none of its own."""
         return self.safety.get(channel) or self.safety.get("")
 
@@ -152,7 +116,7 @@ class _Loader:
         self._check_resources()
         identity = self._reader("project.yaml")
         languages = self._languages()
-        variants = load_variants(self._reader("config/variant_attributes.yaml"))
+        variants = configuration.load_variants(self._reader("config/variant_attributes.yaml"))
         functions = self._functions("functions", "global", None)
         # They are functions of their own kind: the model must not be offered them.
         start, end = (functions.pop(name, None) for name in ("start_function", "end_function"))
@@ -171,14 +135,14 @@ class _Loader:
             voice=self._voice(),
             # None rather than an empty one: a project without `chat/` greets on all channels with the words of
             # `voice/`.
-            chat=load_greeting(self._reader(chat)) if (self._path / chat).exists() else None,
-            entities=load_entities(self._reader("config/entities.yaml")),
-            handoffs=load_handoffs(self._reader("config/handoffs.yaml")),
-            sms_templates=load_sms_templates(self._reader("config/sms_templates.yaml")),
-            apis=load_apis(self._reader("config/api_integrations.yaml")),
-            mcp=load_mcp(self._reader("config/mcp.yaml")),
+            chat=voice_format.load_greeting(self._reader(chat)) if (self._path / chat).exists() else None,
+            entities=configuration.load_entities(self._reader("config/entities.yaml")),
+            handoffs=configuration.load_handoffs(self._reader("config/handoffs.yaml")),
+            sms_templates=configuration.load_sms_templates(self._reader("config/sms_templates.yaml")),
+            apis=configuration.load_apis(self._reader("config/api_integrations.yaml")),
+            mcp=configuration.load_mcp(self._reader("config/mcp.yaml")),
             variants=variants,
-            translations=load_translations(self._reader("config/translations.yaml"), languages.all),
+            translations=configuration.load_translations(self._reader("config/translations.yaml"), languages.all),
             topics=self._topics(tuple(variants.attributes)),
             functions=functions,
             start_function=start,
@@ -205,13 +169,17 @@ class _Loader:
             if (self._path / file).exists():
                 check(self._reader(file))
 
-    def _languages(self) -> Languages:
+    def _languages(self) -> agent_settings.Languages:
         file = "agent_settings/languages.yaml"
-        return load_languages(self._reader(file)) if (self._path / file).exists() else Languages()
+        return (
+            agent_settings.load_languages(self._reader(file))
+            if (self._path / file).exists()
+            else agent_settings.Languages()
+        )
 
-    def _guardrails(self) -> tuple[Guardrail, ...]:
+    def _guardrails(self) -> tuple[agent_settings.Guardrail, ...]:
         file = "agent_settings/guardrails.yaml"
-        return load_guardrails(self._reader(file)) if (self._path / file).exists() else ()
+        return agent_settings.load_guardrails(self._reader(file)) if (self._path / file).exists() else ()
 
     def _identity(self) -> str:
         # The newer file replaces personality.yaml and role.yaml, which older projects have.
@@ -219,13 +187,19 @@ class _Loader:
         if persona:
             return persona
         readers = {name: self._reader(f"agent_settings/{name}.yaml") for name in ("personality", "role")}
-        return legacy_identity(readers["personality"], readers["role"]) if has_identity(readers) else ""
+        return (
+            agent_settings.legacy_identity(readers["personality"], readers["role"])
+            if agent_settings.has_identity(readers)
+            else ""
+        )
 
-    def _safety(self) -> dict[str, SafetyFilters]:
+    def _safety(self) -> dict[str, agent_settings.SafetyFilters]:
         """Return safety filters by channel; the key of the agent's own is empty."""
         places = {"": "agent_settings", "voice": "voice", "webchat": "chat"}
         return {
-            channel: load_safety_filters(self._reader(f"{folder}/safety_filters.yaml"), of_channel=bool(channel))
+            channel: agent_settings.load_safety_filters(
+                self._reader(f"{folder}/safety_filters.yaml"), of_channel=bool(channel)
+            )
             for channel, folder in places.items()
             if (self._path / folder / "safety_filters.yaml").exists()
         }
@@ -245,22 +219,24 @@ class _Loader:
             return ExperimentalSettings()
         return ExperimentalSettings(data)
 
-    def _voice(self) -> VoiceSettings:
+    def _voice(self) -> voice_format.VoiceSettings:
         recognition, response = "voice/speech_recognition", "voice/response_control"
         # Older projects have this folder at the top level.
         keyphrases = f"{recognition}/keyphrase_boosting.yaml"
         if not (self._path / keyphrases).exists():
             keyphrases = "speech_recognition/keyphrase_boosting.yaml"
         file = "voice/configuration.yaml"
-        return VoiceSettings(
-            greeting=load_greeting(self._reader(file)) if (self._path / file).exists() else Greeting(),
-            asr=load_asr_settings(self._reader(f"{recognition}/asr_settings.yaml")),
-            keyphrases=load_keyphrases(self._reader(keyphrases)),
-            corrections=load_corrections(self._reader(f"{recognition}/transcript_corrections.yaml")),
-            pronunciations=load_pronunciations(self._reader(f"{response}/pronunciations.yaml")),
-            filters=load_filters(self._reader(f"{response}/phrase_filtering.yaml")),
-            fillers=load_filler_phrases(self._reader(file)),
-            background=load_background(self._reader(file)),
+        return voice_format.VoiceSettings(
+            greeting=voice_format.load_greeting(self._reader(file))
+            if (self._path / file).exists()
+            else voice_format.Greeting(),
+            asr=voice_format.load_asr_settings(self._reader(f"{recognition}/asr_settings.yaml")),
+            keyphrases=voice_format.load_keyphrases(self._reader(keyphrases)),
+            corrections=voice_format.load_corrections(self._reader(f"{recognition}/transcript_corrections.yaml")),
+            pronunciations=voice_format.load_pronunciations(self._reader(f"{response}/pronunciations.yaml")),
+            filters=voice_format.load_filters(self._reader(f"{response}/phrase_filtering.yaml")),
+            fillers=voice_format.load_filler_phrases(self._reader(file)),
+            background=voice_format.load_background(self._reader(file)),
         )
 
     def _topics(self, variants: tuple[str, ...]) -> tuple[Topic, ...]:
@@ -375,7 +351,7 @@ def check_voice_extras(root: Reader) -> None:
 
 
 CHECKS: Mapping[str, Callable[[Reader], None]] = {
-    "config/mcp.yaml": check_mcp,
+    "config/mcp.yaml": configuration.check_mcp,
     "voice/configuration.yaml": check_voice_extras,
 }
 

@@ -78,8 +78,6 @@ Messages while a function runs (`OnMessage`); `"ask": True` waits for the awaita
 A `CallagentError` raised by the awaitable is raised in the function (`prompt_llm`: as `ChatCompletionError`).
 """
 
-from __future__ import annotations
-
 from callagent.agents.flows.runtime.session import FlowRuntime
 
 __all__ = ["FlowRuntime"]

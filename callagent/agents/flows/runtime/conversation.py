@@ -11,34 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from callagent.agents.flows.runtime.api_types import (
-    AgentResponse,
-    HandoffConfig,
-    MetricEvent,
-    MissingHandoff,
-    MissingTemplate,
-    SMSTemplate,
-    TTSVoice,
-    Unavailable,
-    UserInput,
-    VoiceWeighting,
-    WebchatInterface,
-    history_of,
-    weights,
-)
+from callagent.agents.flows.runtime import api_types
+from callagent.agents.flows.runtime import state as call_state
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.function_calls import Find, FunctionExecutor
 from callagent.agents.flows.runtime.integrations import ApiIntegrations
 from callagent.agents.flows.runtime.plog import ConversationLogger
-from callagent.agents.flows.runtime.state import (
-    Entities,
-    KnowledgeBase,
-    Memory,
-    ReadOnlyDict,
-    State,
-    Variant,
-    VerifiedContext,
-)
 from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
 from callagent.agents.kernel import project, project_or_note
 from callagent.json_values import JsonValue, MutableJsonObject
@@ -51,13 +29,13 @@ Item = TypeVar("Item")
 class Parts:
     """The objects of one call that live as long as the call's worker."""
 
-    state: State
+    state: call_state.State
     log: ConversationLogger
     metrics: Metrics
     utils: Utils
     clock: Clock
-    memory: Memory
-    verified_context: VerifiedContext
+    memory: call_state.Memory
+    verified_context: call_state.VerifiedContext
     api: Callable[[Callable[..., None]], ApiIntegrations]
     """Makes `conv.api`, given the function that logs a response."""
     expect_event: Callable[[bool], str]
@@ -103,9 +81,9 @@ def named(kind: Callable[..., Item], entries: Mapping[str, Plain] | None) -> dic
     }
 
 
-def entities_of(entries: Plain) -> Entities:
+def entities_of(entries: Plain) -> call_state.Entities:
     known = {item.name for item in fields(EntityValidationResult)} - {"name"}
-    entities = Entities()
+    entities = call_state.Entities()
     for name, entry in entries.items():
         # `{"name": "Ada"}` is short for `{"name": {"value": "Ada"}}`, which tests and tools write.
         given = entry if isinstance(entry, Mapping) else {"value": entry}
@@ -114,7 +92,7 @@ def entities_of(entries: Plain) -> Entities:
     return entities
 
 
-def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str:
+def find_handoff(handoffs: Mapping[str, api_types.HandoffConfig], destination: str) -> str:
     """Return a handoff's name: exact, else ignoring case; `default` is the default handoff. Raises `MissingHandoff`."""
     if destination in handoffs:
         return destination
@@ -125,14 +103,16 @@ def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str
         # Last: a project may have a handoff that is called "default" and is not.
         if destination.casefold() == "default" and handoff.is_default:
             return name
-    raise MissingHandoff(f"the project has no handoff '{destination}'; it has: {', '.join(handoffs) or 'none'}")
+    raise api_types.MissingHandoff(
+        f"the project has no handoff '{destination}'; it has: {', '.join(handoffs) or 'none'}"
+    )
 
 
 class Messaging:
     """The methods of `conv` that send messages, and those that show something on a screen."""
 
-    sms_templates: dict[str, SMSTemplate]
-    webchat: WebchatInterface
+    sms_templates: dict[str, api_types.SMSTemplate]
+    webchat: api_types.WebchatInterface
     attachments: list[object]
     response_suggestions: list[object]
     _effects: Effects
@@ -143,7 +123,7 @@ class Messaging:
     def send_sms_template(self, to_number: str, template: str, retry_count: int | None = None) -> None:
         """Queue a text message from a template. Raises `MissingTemplate`."""
         if template not in self.sms_templates:
-            raise MissingTemplate(f"the project has no SMS template '{template}'")
+            raise api_types.MissingTemplate(f"the project has no SMS template '{template}'")
         sender = self.sms_templates[template].phone_number
         self._queue_sms("template", to_number, retry_count, from_number=sender, template=template)
 
@@ -185,7 +165,7 @@ class Messaging:
 
 class Conversation(Messaging):
     def __init__(self, parts: Parts, find: Find) -> None:
-        self.state: State = parts.state
+        self.state: call_state.State = parts.state
         self.log = parts.log
         self.utils = parts.utils
         self.clock = parts.clock
@@ -194,14 +174,14 @@ class Conversation(Messaging):
         self.account_id = parts.account_id
         self.project_id = parts.project_id
         self.functions = FunctionExecutor(find, self, None)
-        self.knowledge_base = KnowledgeBase()
-        self.webchat = WebchatInterface()
+        self.knowledge_base = call_state.KnowledgeBase()
+        self.webchat = api_types.WebchatInterface()
         self.api = parts.api(self.log_api_response)
         # The platform's proxy to the same services; here both call them directly.
         self.connectors = self.api
-        self.integrations = Unavailable("conv.integrations")
-        self.agentic_dial = Unavailable("conv.agentic_dial")
-        self.cxone = Unavailable("conv.cxone")
+        self.integrations = api_types.Unavailable("conv.integrations")
+        self.agentic_dial = api_types.Unavailable("conv.agentic_dial")
+        self.cxone = api_types.Unavailable("conv.cxone")
         self.attachments = []
         self.response_suggestions = []
         self.generic_external_events: list[dict[str, Any]] = []
@@ -210,7 +190,7 @@ class Conversation(Messaging):
         self._analytics_events: list[object] = []
         self._metrics: Metrics = parts.metrics
         self._expect_event = parts.expect_event
-        self._variant_values: dict[str, Variant] = {}
+        self._variant_values: dict[str, call_state.Variant] = {}
         self.end_attempt = 1
         self._snapshot: Plain = {}
         self._begin({}, Effects())
@@ -219,7 +199,7 @@ class Conversation(Messaging):
         """Start a run with its snapshot; a key that is absent keeps its value of the run before."""
         self._snapshot = {**self._snapshot, **snapshot}
         self._effects = effects
-        self.voice_change: TTSVoice | None = None
+        self.voice_change: api_types.TTSVoice | None = None
         text = self._snapshot.get
         self.id: str = text("id") or ""
         self.env: str = text("env") or "sandbox"
@@ -238,38 +218,38 @@ class Conversation(Messaging):
         get = self._snapshot.get
         self.sip_headers: dict[str, str] = dict(get("sip_headers") or {})
         self.end_headers: dict[str, str] = dict(get("end_headers") or {})
-        self.entities: Entities = entities_of(get("entities") or {})
+        self.entities: call_state.Entities = entities_of(get("entities") or {})
         self.transcript_alternatives: list[str] = list(get("transcript_alternatives") or ())
         self.generic_external_events = [dict(event) for event in get("generic_external_events") or ()]
-        self.real_time_config = ReadOnlyDict(get("real_time_config") or {})
-        self.history: list[UserInput | AgentResponse] = history_of(get("history") or ())
-        self.handoffs: dict[str, HandoffConfig] = named(HandoffConfig, get("handoffs"))
-        self.sms_templates: dict[str, SMSTemplate] = named(SMSTemplate, get("sms_templates"))
+        self.real_time_config = call_state.ReadOnlyDict(get("real_time_config") or {})
+        self.history: list[api_types.UserInput | api_types.AgentResponse] = api_types.history_of(get("history") or ())
+        self.handoffs: dict[str, api_types.HandoffConfig] = named(api_types.HandoffConfig, get("handoffs"))
+        self.sms_templates: dict[str, api_types.SMSTemplate] = named(api_types.SMSTemplate, get("sms_templates"))
         self.translations = Translations(get("translations") or {}, lambda: self.language)
         # Projects assign to a variant's attributes: an unchanged snapshot must not undo that.
         for name, values in (get("variants") or {}).items():
-            self._variant_values.setdefault(name, Variant(values or {}))
+            self._variant_values.setdefault(name, call_state.Variant(values or {}))
         self.variant_name: str | None = get("variant_name")
         self._metrics.begin(get("metric_events") or ())
 
     # Reading ------------------------------------------------------------------------------------------------------
 
     @property
-    def variants(self) -> dict[str, Variant]:
+    def variants(self) -> dict[str, call_state.Variant]:
         return self._variant_values
 
     @property
-    def variant(self) -> Variant:
+    def variant(self) -> call_state.Variant:
         """The active variant; empty and falsy when the project has no variants."""
-        return self._variant_values.get(self.variant_name or "", Variant())
+        return self._variant_values.get(self.variant_name or "", call_state.Variant())
 
     @property
-    def metric_events(self) -> list[MetricEvent]:
+    def metric_events(self) -> list[api_types.MetricEvent]:
         return self._metrics.events
 
     @property
-    def metrics_queue(self) -> list[MetricEvent]:
-        return [MetricEvent(str(entry["name"]), entry["value"]) for entry in self._effects.metrics]
+    def metrics_queue(self) -> list[api_types.MetricEvent]:
+        return [api_types.MetricEvent(str(entry["name"]), entry["value"]) for entry in self._effects.metrics]
 
     @property
     def sms_queue(self) -> list[dict[str, Any]]:
@@ -325,14 +305,14 @@ class Conversation(Messaging):
     def set_language(self, code: str) -> None:
         self.language = self._effects.language = str(code)
 
-    def set_voice(self, voice: TTSVoice) -> None:
+    def set_voice(self, voice: api_types.TTSVoice) -> None:
         self.voice_change = voice
         self.provider_voice_id = voice.provider_voice_id
         self._effects.voice = project_or_note(voice.to_dict(), 4096)
 
-    def randomize_voice(self, voices: list[VoiceWeighting]) -> None:
+    def randomize_voice(self, voices: list[api_types.VoiceWeighting]) -> None:
         """Choose a voice at random by weight. Raises ValueError unless the weights sum to 1."""
-        self.set_voice(random.choices([choice.voice for choice in voices], weights(voices))[0])
+        self.set_voice(random.choices([choice.voice for choice in voices], api_types.weights(voices))[0])
 
     def set_asr_biasing(self, keywords: list[str] | None = None, custom_biases: dict[str, float] | None = None) -> None:
         """Bias speech recognition. Raises ValueError unless the arguments are a list and a dict."""
@@ -440,11 +420,11 @@ class Metrics:
     def __init__(self, channel: Channel, log: ConversationLogger) -> None:
         self._channel = channel
         self._log = log
-        self.events: list[MetricEvent] = []
+        self.events: list[api_types.MetricEvent] = []
         """The metrics written in this call, including those of this run."""
 
     def begin(self, written: Iterable[Mapping[str, object]]) -> None:
-        self.events = [MetricEvent(str(entry.get("name")), entry.get("value")) for entry in written]
+        self.events = [api_types.MetricEvent(str(entry.get("name")), entry.get("value")) for entry in written]
 
     def write(self, name: object, value: object, write_once: bool, effects: Effects) -> None:
         name = str(name)
@@ -462,7 +442,7 @@ class Metrics:
         except AskFailed as error:
             self._log.error(f"metric '{name}' was not written: {error}")
             return
-        self.events.append(MetricEvent(name, value))
+        self.events.append(api_types.MetricEvent(name, value))
         effects.metrics.append({"name": name, "value": value})
 
 

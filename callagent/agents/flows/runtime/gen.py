@@ -2,96 +2,15 @@
 
 from __future__ import annotations
 
-from callagent.agents.flows.runtime.api_types import (
-    Address,
-    AgentResponse,
-    ASRBiasing,
-    Attachment,
-    CartesiaVoice,
-    ChatCallAction,
-    ChatCompletionError,
-    ContactJourney,
-    ContactMetadata,
-    CustomVoice,
-    CxOneError,
-    CxOneMissingContactId,
-    CxOneSecretError,
-    CxOneSignalError,
-    CxOneTokenError,
-    Destination,
-    ElevenLabsVoice,
-    Emotion,
-    EmotionIntensity,
-    EmotionIntensityValue,
-    EmotionKind,
-    EmotionKindValue,
-    ExternalEvents,
-    ExtractionError,
-    FlowTransition,
-    GoogleGeminiTtsModel,
-    GoogleGeminiVoice,
-    GoogleVoice,
-    GradiumVoice,
-    HamsaVoice,
-    Handoff,
-    HandoffConfig,
-    HumeVoice,
-    InvalidInput,
-    MessageToChild,
-    MessageToParent,
-    MetricEvent,
-    MinimaxVoice,
-    MissingAccess,
-    MissingHandoff,
-    MissingTemplate,
-    NotAvailable,
-    OutboundCampaign,
-    OutboundContact,
-    OutgoingSMS,
-    OutgoingSMSTemplate,
-    PlayHTVoice,
-    PromptLLMCallLimitError,
-    RimeVoice,
-    SecretNotFound,
-    SMSClientFailure,
-    SMSCredentials,
-    SMSIntegrationNotFound,
-    SMSMissingAssistantAccess,
-    SMSReceived,
-    SMSTemplate,
-    StepAttempt,
-    StepTransition,
-    Transition,
-    TTSVoice,
-    Unavailable,
-    UserInput,
-    VoiceType,
-    VoiceWeighting,
-    WebchatInterface,
-    XaiVoice,
-)
+# What the modules below define is offered as far as `__all__` names it.
+from callagent.agents.flows.runtime.api_types import *
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.conversation import Conversation, Flow
 from callagent.agents.flows.runtime.conversation import Translations as TranslationReplacementProxy
-from callagent.agents.flows.runtime.function_calls import (
-    FlowFunctionExecutor,
-    FunctionExecutor,
-    func_description,
-    func_latency_control,
-    func_parameter,
-)
+from callagent.agents.flows.runtime.function_calls import *
 from callagent.agents.flows.runtime.integrations import ApiExecutor, ApiIntegrations
 from callagent.agents.flows.runtime.plog import ConversationLogger
-from callagent.agents.flows.runtime.state import (
-    Entities,
-    LineMemory,
-    Memory,
-    ReadOnlyDict,
-    RealtimeConfig,
-    State,
-    Variant,
-    VerifiedContext,
-)
+from callagent.agents.flows.runtime.state import *
 from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
 
 # Named in annotations only: the objects behind them are not offered.

@@ -11,14 +11,7 @@ from datetime import date, datetime, time
 from enum import Enum
 from typing import Any
 
-from callagent.agents.flows.runtime.api_types import (
-    Address,
-    ChatCompletionError,
-    ExtractionError,
-    InvalidInput,
-    PromptLLMCallLimitError,
-    SecretNotFound,
-)
+from callagent.agents.flows.runtime import api_types
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.kernel import SECRET_NAME
 from callagent.workers import AskFailed, Channel
@@ -229,9 +222,11 @@ _HINTS = 200
 """Maximum of addresses, cities or states that the model is shown."""
 
 
-def extract(ask: Callable[..., object], what: str, hints: Mapping[str, Sequence[str]], country: str) -> Address:
+def extract(
+    ask: Callable[..., object], what: str, hints: Mapping[str, Sequence[str]], country: str
+) -> api_types.Address:
     """Have the model extract `what` from the caller's last words. Raises `ExtractionError` where that fails."""
-    keys = [field.name for field in fields(Address)]
+    keys = [field.name for field in fields(api_types.Address)]
     prompt = (
         f"Extract {what} from what the user said last. The country is {country} unless something else was said. "
         f"Answer with one JSON object with the keys {', '.join(keys)}; null for what was not said."
@@ -241,13 +236,13 @@ def extract(ask: Callable[..., object], what: str, hints: Mapping[str, Sequence[
             prompt += f"\nIt is {name}, perhaps misheard: {'; '.join(list(values)[:_HINTS])}"
     try:
         found = ask(prompt, show_history=True, return_json=True)
-    except ChatCompletionError as error:
-        raise ExtractionError(f"the model could not be asked: {error}") from None
+    except api_types.ChatCompletionError as error:
+        raise api_types.ExtractionError(f"the model could not be asked: {error}") from None
     given = {key: str(found[key]) for key in keys if isinstance(found, dict) and found.get(key)}
     # The country alone is our own default, which the model has repeated.
     if not set(given) - {"country"}:
-        raise ExtractionError(f"{what} was not found in what the caller said")
-    return Address(**{"country": country, **given})
+        raise api_types.ExtractionError(f"{what} was not found in what the caller said")
+    return api_types.Address(**{"country": country, **given})
 
 
 PROMPTS_PER_RUN = 25
@@ -265,13 +260,13 @@ class Secrets:
         """Return a secret, a JSON object as a dict. Raises `InvalidInput` or `SecretNotFound`."""
         # The core takes the name for a file's: nothing but letters, digits and a few signs may reach it.
         if not isinstance(name, str) or not SECRET_NAME.fullmatch(name):
-            raise InvalidInput(f"{name!r} is not the name of a secret")
+            raise api_types.InvalidInput(f"{name!r} is not the name of a secret")
         # The environment of a worker holds nothing but what the settings declare.
         value = self.declared.get(name, os.environ.get(name))
         if value is None:
             value = self._ask(name)
         if value is None:
-            raise SecretNotFound(f"no secret '{name}' is declared for this project")
+            raise api_types.SecretNotFound(f"no secret '{name}' is declared for this project")
         return _object_or_text(value)
 
     def _ask(self, name: str) -> object:
@@ -320,7 +315,7 @@ class Utils:
     ) -> Any:
         """Ask the language model once. Raises `ChatCompletionError` or `PromptLLMCallLimitError`."""
         if self._prompts_left <= 0:
-            raise PromptLLMCallLimitError(f"more than {PROMPTS_PER_RUN} prompts in one function")
+            raise api_types.PromptLLMCallLimitError(f"more than {PROMPTS_PER_RUN} prompts in one function")
         # Bounded for each function: a loop would spend the call's whole budget.
         self._prompts_left -= 1
         message = {
@@ -334,7 +329,7 @@ class Utils:
         try:
             answer = self._channel.ask(message)
         except AskFailed as error:
-            raise ChatCompletionError(str(error)) from None
+            raise api_types.ChatCompletionError(str(error)) from None
         return _parsed(answer) if return_json else answer
 
     def get_secret(self, name: str) -> Any:
@@ -343,14 +338,14 @@ class Utils:
     def validate_entity(self, value: object, config: object) -> EntityValidationResult:
         return validate_entity(value, config, self._clock.today())
 
-    def extract_address(self, addresses: Iterable[object] | None = None, country: str = "US") -> Address:
+    def extract_address(self, addresses: Iterable[object] | None = None, country: str = "US") -> api_types.Address:
         """Extract an address from the caller's last words: one of `addresses` where given. Raises `ExtractionError`."""
         choices = [str(address) for address in addresses or ()]
         return extract(self.prompt_llm, "the postal address", {"one of these addresses": choices}, country)
 
     def extract_city(
         self, city_spellings: Iterable[str] | None = None, states: Iterable[str] | None = None, country: str = "US"
-    ) -> Address:
+    ) -> api_types.Address:
         """Extract city, state and country from the caller's last words. Raises `ExtractionError`."""
         hints = {"known cities": list(city_spellings or ()), "known states": list(states or ())}
         return extract(self.prompt_llm, "the city, and the state where it is said,", hints, country)
@@ -363,4 +358,4 @@ def _parsed(answer: object) -> object:
     try:
         return json.loads(fenced[1] if fenced else answer)
     except ValueError:
-        raise ChatCompletionError(f"the model's answer is not JSON: {answer[:200]!r}") from None
+        raise api_types.ChatCompletionError(f"the model's answer is not JSON: {answer[:200]!r}") from None
