@@ -339,8 +339,12 @@ class SocketStream:
             utterance.committed += [found.text] if found.text else []
         if found.kind is TextKind.COMPLETE and utterance.finished:
             self._complete()
-        elif changed and (text := utterance.text(joiner)):
+            return
+        if changed and (text := utterance.text(joiner)):
             self._on_transcript(Transcript(text, False, utterance.number))
+        # The socket opened late, and the grace ended before anything had arrived: it starts again with what arrives.
+        if utterance.finished and self._grace is None:
+            self._arm_grace()
 
     def _complete(self) -> None:
         utterance = self._owed.popleft()

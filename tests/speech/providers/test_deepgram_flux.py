@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from callagent.speech import RecognizerSettings, Transcript
+from callagent.speech.providers import connections
 from callagent.speech.providers import recognizer_streams as stream_module
 from callagent.speech.providers.deepgram import SILENCE
 from tests.speech.providers.server import Say, answers, black_hole, socket
@@ -65,6 +67,28 @@ async def test_where_nothing_was_said_no_turn_ends(monkeypatch: pytest.MonkeyPat
         ear.stream.begin(RecognizerSettings())
         ear.stream.feed(FRAMES[0] * 10)
         ear.stream.finish()
+        await ear.until(lambda: ear.finals)
+    assert ear.finals == [Transcript("", True, 1)]
+
+
+async def test_where_the_socket_opens_late_a_turn_without_words_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "FINAL_GRACE_SECONDS", 0.05)
+    opened = asyncio.Event()
+    open_socket = connections.open_socket
+
+    async def open_late(*arguments: Any) -> Any:
+        await opened.wait()
+        return await open_socket(*arguments)
+
+    monkeypatch.setattr(connections, "open_socket", open_late)
+    async with listening("deepgram", socket(Flux("").react), model=MODEL) as (ear, _):
+        ear.stream.begin(RecognizerSettings())
+        ear.stream.feed(FRAMES[0] * 10)
+        ear.stream.finish()
+        # The grace after `finish` is over before the provider has answered anything.
+        await asyncio.sleep(0.2)
+        assert ear.finals == []
+        opened.set()
         await ear.until(lambda: ear.finals)
     assert ear.finals == [Transcript("", True, 1)]
 
