@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Any
 
+from callagent import sip
 from callagent.audio import FRAME_SAMPLES
 from callagent.bench.measurement import ProcessTree, percentiles
 from callagent.call_info import EndReason
@@ -26,18 +27,6 @@ from callagent.legs import LegGone
 from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.rtp import Pump, RtpPorts
 from callagent.server import calm_collector
-from callagent.sip import (
-    CallAnswered,
-    CallEnded,
-    Endpoint,
-    EndpointCall,
-    Event,
-    InviteReceived,
-    Negotiation,
-    UserAgent,
-    UserAgentSettings,
-    parse_message,
-)
 
 GOAL_MICROSECONDS = 150.0
 """To read an INVITE with sixteen headers and begin its transaction and call."""
@@ -65,7 +54,7 @@ def bench_signalling(options: argparse.Namespace) -> int:
 
 def invite(number: int) -> bytes:
     """As a trunk sends it, different each time."""
-    description = Negotiation("192.0.2.1", 4000, number, loopback=False).offer()
+    description = sip.Negotiation("192.0.2.1", 4000, number, loopback=False).offer()
     lines = (
         "INVITE sip:+15550199@192.0.2.2:5060;transport=udp SIP/2.0",
         f"Via: SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK{number:08x}a;rport",
@@ -98,7 +87,7 @@ def message_cost() -> dict[str, float]:
         gc.collect()
         began = time.process_time()
         for message in messages:
-            parse_message(message)
+            sip.parse_message(message)
         parsing.append(time.process_time() - began)
         messages = [invite(10**6 + index * _MESSAGES + number) for number in range(_MESSAGES)]
         gc.collect()
@@ -110,14 +99,14 @@ def message_cost() -> dict[str, float]:
 
 
 def _serve(messages: list[bytes]) -> float:
-    agent = UserAgent(UserAgentSettings(admit=lambda host: "trunk"), lambda peer: ("192.0.2.2", 5060))
+    agent = sip.UserAgent(sip.UserAgentSettings(admit=lambda host: "trunk"), lambda peer: ("192.0.2.2", 5060))
     calls = 0
     began = time.process_time()
     for message in messages:
         agent.receive_datagram(message, ("192.0.2.9", 5060), 1.0)
         agent.messages_to_send()
         while (event := agent.next_event()) is not None:
-            calls += isinstance(event, InviteReceived)
+            calls += isinstance(event, sip.InviteReceived)
     elapsed = time.process_time() - began
     assert calls == len(messages), "every INVITE is a call"
     return elapsed
@@ -203,7 +192,7 @@ async def serve() -> None:
         task.add_done_callback(tasks.discard)
 
     legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, answer_soon)
-    _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "load", max_calls=5000))
+    _, port = await legs.open("127.0.0.1", 0, sip.UserAgentSettings(admit=lambda host: "load", max_calls=5000))
     calm_collector()
     print("port", port, flush=True)
     await asyncio.Event().wait()
@@ -238,7 +227,7 @@ _MEDIA_PORT = 40_000
 
 
 class Coming:
-    def __init__(self, endpoint: Endpoint, target: str) -> None:
+    def __init__(self, endpoint: sip.Endpoint, target: str) -> None:
         self.set_up: list[float] = []
         """Seconds from INVITE to answer."""
         self.failures = 0
@@ -256,20 +245,22 @@ class Coming:
         except TimeoutError:
             self.failures += 1
 
-    def _hear(self, call: EndpointCall, event: Event, began: float) -> None:
-        if isinstance(event, CallAnswered):
+    def _hear(self, call: sip.EndpointCall, event: sip.Event, began: float) -> None:
+        if isinstance(event, sip.CallAnswered):
             self.set_up.append(self._endpoint.now() - began)
             call.hang_up()
-        elif isinstance(event, CallEnded) and event.status != 200:
+        elif isinstance(event, sip.CallEnded) and event.status != 200:
             self.failures += 1
 
 
 def _offer(host: str) -> bytes:
-    return Negotiation(host, _MEDIA_PORT, 1, loopback=True).offer()
+    return sip.Negotiation(host, _MEDIA_PORT, 1, loopback=True).offer()
 
 
 async def load_server(target: str, rate: float, seconds: float) -> dict[str, object]:
-    endpoint = await Endpoint.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "server", max_calls=5000))
+    endpoint = await sip.Endpoint.open(
+        "127.0.0.1", 0, sip.UserAgentSettings(admit=lambda host: "server", max_calls=5000)
+    )
     coming = Coming(endpoint, target)
     # A full collection here takes 100 ms and more, and then all the calls that were due come at once.
     calm_collector()

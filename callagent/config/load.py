@@ -12,17 +12,8 @@ from typing import Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
+from callagent.config import sections
 from callagent.config.secrets import secret_values
-from callagent.config.sections import (
-    Config,
-    ModelFallback,
-    Number,
-    Target,
-    Trunk,
-    User,
-    VoiceLike,
-    Webhook,
-)
 from callagent.errors import ConfigError
 from callagent.log import remember_secrets
 from callagent.models import declarations as model_providers
@@ -43,7 +34,7 @@ _SECRETS: Final = {
 }
 
 
-def load_config(path: Path | None, environment: Mapping[str, str] | None = None) -> Config:
+def load_config(path: Path | None, environment: Mapping[str, str] | None = None) -> sections.Config:
     """Return the settings of the file at `path` (None: the defaults) and of the environment.
 
     The environment wins over `.env` beside the file, and both win over the file. Raises `ConfigError` naming file, line
@@ -57,7 +48,7 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None)
     _apply_secrets(data, variables)
     overridden = _apply_overrides(data, variables)
     try:
-        config = Config.model_validate(data).from_file(str(path.resolve()) if path else "")
+        config = sections.Config.model_validate(data).from_file(str(path.resolve()) if path else "")
     except ValidationError as error:
         raise ConfigError(_explain(error, path, text, overridden)) from None
     # From here on no log line, error or record holds one of them.
@@ -73,7 +64,7 @@ def find_config(project: Path) -> Path | None:
     return None
 
 
-def function_environment(config: Config) -> dict[str, str]:
+def function_environment(config: sections.Config) -> dict[str, str]:
     """Return what project functions see of the environment: the variables that the settings name."""
     return {name: os.environ[name] for name in config.function_environment if name in os.environ}
 
@@ -213,16 +204,16 @@ def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
 
 def _known_names(keys: tuple[str, ...]) -> list[str]:
     """Return the names of the settings that the section with these keys has."""
-    section: type[BaseModel] = Config
+    section: type[BaseModel] = sections.Config
     # Sections in lists and mappings, whose types Pydantic's description of a field does not give.
     lists: dict[str, type[BaseModel]] = {
-        "trunks": Trunk,
-        "numbers": Number,
-        "targets": Target,
-        "users": User,
-        "webhooks": Webhook,
-        "voices": VoiceLike,
-        "fallbacks": ModelFallback,
+        "trunks": sections.Trunk,
+        "numbers": sections.Number,
+        "targets": sections.Target,
+        "users": sections.User,
+        "webhooks": sections.Webhook,
+        "voices": sections.VoiceLike,
+        "fallbacks": sections.ModelFallback,
     }
     for key in keys:
         if key.isdigit():
@@ -248,7 +239,7 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int:
     return text.count("\n", 0, found.start() + 1 if found else start) + 1
 
 
-def override(config: Config, changes: Mapping[str, object]) -> Config:
+def override(config: sections.Config, changes: Mapping[str, object]) -> sections.Config:
     """Return the settings with some replaced (`{"sip.listen": "127.0.0.1:0"}`). Raises `ConfigError`."""
     # Checked anew as a whole: a single setting may be right and not fit the others.
     data = config.model_dump()
@@ -256,6 +247,6 @@ def override(config: Config, changes: Mapping[str, object]) -> Config:
         section, _, key = setting.rpartition(".")
         data[section][key] = value
     try:
-        return Config.model_validate(data).from_file(config.file)
+        return sections.Config.model_validate(data).from_file(config.file)
     except ValidationError as error:
         raise ConfigError(_explain(error, None, "", {})) from None

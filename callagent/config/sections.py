@@ -10,31 +10,16 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr, create_model, model_validator
 
-from callagent.config.values import (
-    Address,
-    AddressSetting,
-    HeaderNameSetting,
-    NamesSetting,
-    NetworkSetting,
-    Port,
-    PortRangeSetting,
-    PublicAddressSetting,
-    PublicHostSetting,
-    RecipientSetting,
-    Section,
-    ServerUrlSetting,
-    UrlSetting,
-    plain_address,
-)
+from callagent.config import values
 from callagent.models import declarations as model_providers
 from callagent.speech.providers import declarations as speech_providers
 
 
-class Trunk(Section):
+class Trunk(values.Section):
     """A SIP peer that may call us, that we call through, or both."""
 
     name: str
-    sources: tuple[NetworkSetting, ...] = ()
+    sources: tuple[values.NetworkSetting, ...] = ()
     """Addresses or networks that its signalling comes from."""
     inbound_username: str = ""
     """With `inbound_password`, what it has to prove when it calls; without `sources` it may call from anywhere."""
@@ -54,7 +39,7 @@ class Trunk(Section):
     """In the order in which they are offered; empty: all that are installed."""
     encryption: Literal["off", "allowed", "required"] = "allowed"
     """SRTP with keys in the SDP (RFC 4568); only over TLS, where nobody else reads them."""
-    media_sources: tuple[NetworkSetting, ...] = ()
+    media_sources: tuple[values.NetworkSetting, ...] = ()
     """Addresses or networks that its media may come from besides the address in its SDP."""
     in_band_digits: bool = False
     """Whether digits are tones in the audio, for lines without RFC 4733: those that we send, and those that we read
@@ -84,11 +69,11 @@ class Trunk(Section):
         return bool(self.sources or self.server) if self.trusted is None else self.trusted
 
 
-class SipSettings(Section):
-    listen: AddressSetting = Address("127.0.0.1:5060")
+class SipSettings(values.Section):
+    listen: values.AddressSetting = values.Address("127.0.0.1:5060")
     """Where we listen for SIP over UDP."""
-    listen_tcp: AddressSetting | None = None
-    listen_tls: AddressSetting | None = None
+    listen_tcp: values.AddressSetting | None = None
+    listen_tls: values.AddressSetting | None = None
     certificate: str = ""
     """PEM file for TLS, the whole chain, with `key`; both are read again when they change."""
     key: str = ""
@@ -101,12 +86,12 @@ class SipSettings(Section):
     digest_algorithms: tuple[Literal["SHA-256", "MD5"], ...] = ("SHA-256", "MD5")
     """Offered in this order. Trunks that know only MD5 and read only the first offer need `["MD5"]`."""
     enabled: bool = True
-    public_host: PublicHostSetting = ""
+    public_host: values.PublicHostSetting = ""
     """The host name or IP address in Contact and Via, to which peers send requests. Empty: `public_address`."""
-    public_address: PublicAddressSetting = ""
+    public_address: values.PublicAddressSetting = ""
     """The IP address in SDP, to which peers send media. Empty: the address of the socket."""
-    rtp_ports: PortRangeSetting = (10000, 20000)
-    transfer_headers: tuple[HeaderNameSetting, ...] = ()
+    rtp_ports: values.PortRangeSetting = (10000, 20000)
+    transfer_headers: tuple[values.HeaderNameSetting, ...] = ()
     """Headers that a project may send on a transfer besides `X-…`, `User-to-User`, `Reason` and `Diversion`."""
     trunks: tuple[Trunk, ...] = ()
     """Where there are none, only this machine (loopback) may call."""
@@ -115,11 +100,11 @@ class SipSettings(Section):
     def _media_reaches_the_socket(self) -> Self:
         """Check that `public_address` is of the IP version that `listen` has."""
         try:
-            listening = plain_address(self.listen.host)
+            listening = values.plain_address(self.listen.host)
         except ValueError:
             return self
         # SDP names one address for the media, and an RTP socket has one IP version.
-        if self.public_address and plain_address(self.public_address).version != listening.version:
+        if self.public_address and values.plain_address(self.public_address).version != listening.version:
             raise ValueError(
                 f"sip.public_address '{self.public_address}' is not an IPv{listening.version} address, but sip.listen "
                 f"'{self.listen}' is; choose both of one IP version"
@@ -127,10 +112,10 @@ class SipSettings(Section):
         return self
 
 
-class HttpSettings(Section):
-    listen: AddressSetting = Address("127.0.0.1:8080")
+class HttpSettings(values.Section):
+    listen: values.AddressSetting = values.Address("127.0.0.1:8080")
     enabled: bool = True
-    public_url: UrlSetting = ""
+    public_url: values.UrlSetting = ""
     """The URL at which carriers reach us; their signatures are checked against it, never against a header."""
     certificate: str = ""
     """PEM file for TLS, the whole chain, with `key`; both are read again when they change. Empty: HTTP without TLS."""
@@ -139,7 +124,7 @@ class HttpSettings(Section):
     """A bearer token that opens `/metrics` and nothing else; empty: only accounts read the metrics."""
     login_header: str = ""
     """A header in which a proxy that has done the login (OIDC) names one of `users`: `X-Auth-Request-Email`."""
-    login_proxies: tuple[NetworkSetting, ...] = ()
+    login_proxies: tuple[values.NetworkSetting, ...] = ()
     """Addresses or networks of proxies in front of us. No other sender's `login_header` and X-Forwarded-For count.
     Their connections are not counted, but failed logins are, by the address that they forward for."""
     connections_per_address: int = Field(default=256, ge=1)
@@ -155,15 +140,15 @@ class HttpSettings(Section):
         return self
 
 
-class TwilioSettings(Section):
+class TwilioSettings(values.Section):
     """The account of the carrier Twilio, whose webhooks are checked and whose calls are controlled with it."""
 
     account_sid: str = ""
     auth_token: SecretStr = SecretStr("")
-    api_base_url: UrlSetting = "https://api.twilio.com"
+    api_base_url: values.UrlSetting = "https://api.twilio.com"
 
 
-class Number(Section):
+class Number(values.Section):
     """Which project answers which number."""
 
     number: str = "*"
@@ -178,7 +163,7 @@ class Number(Section):
         return callee.startswith(self.number[:-1]) if self.number.endswith("*") else callee == self.number
 
 
-class Target(Section):
+class Target(values.Section):
     """A place that a call may be sent to. No call is sent anywhere else."""
 
     name: str = ""
@@ -187,7 +172,7 @@ class Target(Section):
     prefix: str = ""
     """Instead of name and uri: any E.164 number that begins so (`+4420`), except premium, shared-cost, personal,
     pager, company-wide (UAN), satellite, unknown and invalid ones, and +1 numbers outside the US and Canada."""
-    headers: Mapping[HeaderNameSetting, str] = Field(default_factory=dict)
+    headers: Mapping[values.HeaderNameSetting, str] = Field(default_factory=dict)
     """Headers that are sent along; a project's header of the same name replaces one."""
     method: Literal["", "attended", "invite", "refer"] = ""
     """How the call gets there; empty: as the project's handoff says. With `refer` the caller's phone is asked to call
@@ -211,11 +196,11 @@ class Target(Section):
         return self
 
 
-class SpeechProviderSettings(Section):
+class SpeechProviderSettings(values.Section):
     """How one speech provider is reached."""
 
     api_key: SecretStr = SecretStr("")
-    base_url: ServerUrlSetting = ""
+    base_url: values.ServerUrlSetting = ""
     """URL of the server; empty: the provider's own. That of a Wyoming server is `tcp://HOST:PORT`."""
     model: str = ""
     voice: str = ""
@@ -224,7 +209,7 @@ class SpeechProviderSettings(Section):
 
 if TYPE_CHECKING:
 
-    class SpeechProviders(Section):
+    class SpeechProviders(values.Section):
         """A table of settings for each speech provider."""
 
         def __getattr__(self, name: str) -> SpeechProviderSettings: ...
@@ -233,12 +218,12 @@ else:
     # Each provider declares itself in its own file: these sections are made of the declarations, without a list here.
     SpeechProviders = create_model(
         "SpeechProviders",
-        __base__=Section,
+        __base__=values.Section,
         **{one.section: (SpeechProviderSettings, SpeechProviderSettings()) for one in speech_providers().values()},
     )
 
 
-class VoiceLike(Section):
+class VoiceLike(values.Section):
     """Voices of other providers that are used in place of one that a project asks for."""
 
     provider: str
@@ -248,13 +233,13 @@ class VoiceLike(Section):
     """For each provider the name of its similar voice."""
 
 
-class SpeechSettings(Section):
+class SpeechSettings(values.Section):
     """What hears callers and what speaks."""
 
-    recognizer: NamesSetting = ("local",)
+    recognizer: values.NamesSetting = ("local",)
     """`local`, a provider such as `deepgram` or `deepgram/nova-3`, `script:FILE`, or `none`. Of several, the next one
     takes over where one fails."""
-    voice: NamesSetting = ("local",)
+    voice: values.NamesSetting = ("local",)
     providers: SpeechProviders = SpeechProviders()
     voices: tuple[VoiceLike, ...] = ()
     voice_cache: str = ""
@@ -272,26 +257,26 @@ class SpeechSettings(Section):
     """Seconds of silence until the agent asks again."""
 
 
-class ModelFallback(Section):
+class ModelFallback(values.Section):
     """A model that is asked where those before it fail."""
 
     name: str
-    base_url: UrlSetting = ""
+    base_url: values.UrlSetting = ""
     """Empty: the provider's."""
     api_key: SecretStr = SecretStr("")
 
 
-class ModelProviderSettings(Section):
+class ModelProviderSettings(values.Section):
     """How one provider of models is reached."""
 
-    base_url: UrlSetting = ""
+    base_url: values.UrlSetting = ""
     """Empty: the provider's own."""
     api_key: SecretStr = SecretStr("")
 
 
 if TYPE_CHECKING:
 
-    class ModelProviders(Section):
+    class ModelProviders(values.Section):
         """A table of settings for each provider of models."""
 
         def __getattr__(self, name: str) -> ModelProviderSettings: ...
@@ -299,23 +284,23 @@ if TYPE_CHECKING:
 else:
     ModelProviders = create_model(
         "ModelProviders",
-        __base__=Section,
+        __base__=values.Section,
         **{name: (ModelProviderSettings, ModelProviderSettings()) for name in model_providers()},
     )
 
 
-class FunctionGemmaSettings(Section):
+class FunctionGemmaSettings(values.Section):
     fallback: str = "rules"
     """The model that answers where FunctionGemma calls no function: `rules` says what the step's prompt says
     (`Otherwise say: …`), a larger model what it thinks. Empty: FunctionGemma's own words are spoken."""
 
 
-class ModelSection(Section):
+class ModelSection(values.Section):
     """The language models of agents."""
 
     name: str = "rules"
     """`rules`, `embedded`, `PROVIDER/MODEL` (such as `openai/gpt-4.1-mini`), `functiongemma/ENGINE`, `script:FILE`."""
-    base_url: UrlSetting = ""
+    base_url: values.UrlSetting = ""
     """The server of the model `name`, with `api_key`; empty: the one in `providers`."""
     api_key: SecretStr = SecretStr("")
     providers: ModelProviders = ModelProviders()
@@ -337,15 +322,15 @@ class ModelSection(Section):
     functiongemma: FunctionGemmaSettings = FunctionGemmaSettings()
 
 
-class MessageSettings(Section):
+class MessageSettings(values.Section):
     """How text messages and e-mails of projects are sent. Those that are not sent are in the call's record only."""
 
     sms: Literal["record", "twilio", "telnyx"] = "record"
-    recipients: tuple[RecipientSetting, ...] = ()
+    recipients: tuple[values.RecipientSetting, ...] = ()
     """Recipients besides the caller's own number: numbers in E.164, e-mail addresses, `@example.org` for all addresses
     of a domain, or `any`."""
     telnyx_api_key: SecretStr = SecretStr("")
-    telnyx_base_url: UrlSetting = "https://api.telnyx.com"
+    telnyx_base_url: values.UrlSetting = "https://api.telnyx.com"
     smtp_host: str = ""
     """Empty: e-mails are kept in the record only."""
     smtp_port: int = Field(default=587, ge=1, le=65535)
@@ -355,7 +340,7 @@ class MessageSettings(Section):
     smtp_encrypted: bool = True
 
 
-class RecordSettings(Section):
+class RecordSettings(values.Section):
     """What is kept of calls, where and for how long."""
 
     path: str = "var/callagent.db"
@@ -380,7 +365,7 @@ class RecordSettings(Section):
     """A file to which the record of every ended call is appended as a line."""
 
 
-class User(Section):
+class User(values.Section):
     """An account that may log in. Without any, the user who started the server may, by `callagent login-link`."""
 
     name: str
@@ -391,15 +376,15 @@ class User(Section):
     rights: tuple[Literal["view", "personal", "control", "call", "configure"], ...] = ("view",)
 
 
-class Webhook(Section):
+class Webhook(values.Section):
     """A receiver of signed events about calls."""
 
-    url: UrlSetting
+    url: values.UrlSetting
     secret: SecretStr
     events: tuple[Literal["call.started", "call.ended"], ...] = ("call.started", "call.ended")
 
 
-class LimitSettings(Section):
+class LimitSettings(values.Section):
     """Bounds on what calls, callers and project code may use."""
 
     calls: int = Field(default=200, ge=1)
@@ -431,23 +416,23 @@ class LimitSettings(Section):
     """Files that a call's functions may leave in its private folder."""
     function_disk_mb: int = Field(default=64, ge=1)
     """Size of each file that functions write, and of all that they leave in the call's private folder together."""
-    function_network: tuple[Port, ...] = (53, 80, 443)
+    function_network: tuple[values.Port, ...] = (53, 80, 443)
     """TCP ports that functions may connect to, on any host."""
     function_programs: tuple[str, ...] = ()
     """Programs, or folders of programs, that functions and projects' tool servers may start."""
 
 
-class TelemetrySettings(Section):
+class TelemetrySettings(values.Section):
     """Traces and metrics for OpenTelemetry; they need the extra `otel`."""
 
-    endpoint: UrlSetting = ""
+    endpoint: values.UrlSetting = ""
     """URL of a collector that takes OTLP over HTTP (`http://127.0.0.1:4318`); empty: nothing is sent."""
     headers: Mapping[str, SecretStr] = Field(default_factory=dict)
     content: bool = False
     """Whether the words of callers and agents are sent, redacted as the records are."""
 
 
-class LogSettings(Section):
+class LogSettings(values.Section):
     """The server's log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -455,7 +440,7 @@ class LogSettings(Section):
     """Whether lines are JSON; null: they are unless standard error is a terminal."""
 
 
-class Config(Section):
+class Config(values.Section):
     """All settings."""
 
     sip: SipSettings = SipSettings()

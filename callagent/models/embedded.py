@@ -17,17 +17,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from callagent import json_values
 from callagent.errors import ProviderError, ProviderTimeout, UserError
 from callagent.failover import Breaker, BreakerState
-from callagent.json_values import (
-    JsonObject,
-    JsonValue,
-    number_at,
-    object_at,
-    objects_at,
-    parse_object,
-    text_at,
-)
 from callagent.log import get_logger
 from callagent.models.functiongemma import coerce_arguments
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
@@ -149,7 +141,7 @@ def _confirmation(call: Call) -> str:
     return f"{_CONFIRM} {', '.join(parts)}, is that right?"
 
 
-def _spoken(arguments: JsonObject) -> list[str]:
+def _spoken(arguments: json_values.JsonObject) -> list[str]:
     return [f"{name.replace('_', ' ')} {value}" for name, value in arguments.items() if value not in (None, "")]
 
 
@@ -196,7 +188,7 @@ class NeedleProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
+        self._waiting: dict[int, asyncio.Future[json_values.JsonObject]] = {}
         self._number = 0
 
     @property
@@ -207,7 +199,7 @@ class NeedleProcess:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, request: JsonObject, timeout: float) -> JsonValue:
+    async def ask(self, request: json_values.JsonObject, timeout: float) -> json_values.JsonValue:
         """Return the answer; `timeout` is in seconds. Raises `ProviderError`; a process that is too late is ended."""
         if self.waiting >= _MAX_WAITING:
             raise ProviderError("the embedded model is behind")
@@ -215,7 +207,7 @@ class NeedleProcess:
         # Answers carry the number of their request: one that was given up may still be answered before the next.
         self._number += 1
         number = self._number
-        answered: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[json_values.JsonObject] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answered
         assert process.stdin
         process.stdin.write(json.dumps({"number": number, **request}).encode() + b"\n")
@@ -267,7 +259,7 @@ class NeedleProcess:
         assert process.stdout
         try:
             while line := await process.stdout.readline():
-                answer = parse_object(line)
+                answer = json_values.parse_object(line)
                 number = answer.get("number")
                 if not isinstance(number, int):
                     raise ValueError("an answer has no number of a request")
@@ -320,7 +312,7 @@ class Reading:
 
     name: str
     """The function's; empty: none fits."""
-    arguments: JsonObject = field(default_factory=dict)
+    arguments: json_values.JsonObject = field(default_factory=dict)
     confidence: float = 0.0
     """From 0 to 1, as the model itself estimates."""
     grounded: bool = True
@@ -447,18 +439,18 @@ def _retrieve_exception(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def _reading(answer: JsonValue) -> Reading:
+def _reading(answer: json_values.JsonValue) -> Reading:
     """Return what an answer of the small model's says. Raises `ProviderError` for what is none."""
     if not isinstance(answer, Mapping):
         raise ProviderError(f"the embedded model's answer is no JSON object: {str(answer)[:200]}")
-    checks = object_at(answer, "validation")
+    checks = json_values.object_at(answer, "validation")
     calls = answer.get("function_calls")
     # `negation`: the caller does not want what the function does.
     if not calls or checks.get("negation"):
         return Reading("")
     # One step at a time: what else was asked for, the caller says again or the next step asks.
-    first = objects_at(answer, "function_calls")[:1]
-    if not first or not (name := text_at(first[0], "name")):
+    first = json_values.objects_at(answer, "function_calls")[:1]
+    if not first or not (name := json_values.text_at(first[0], "name")):
         raise ProviderError(f"the embedded model's answer has a call without a name: {str(answer)[:200]}")
-    confidence = number_at(answer, "confidence")
-    return Reading(name, object_at(first[0], "arguments"), confidence, not checks.get("ungrounded"))
+    confidence = json_values.number_at(answer, "confidence")
+    return Reading(name, json_values.object_at(first[0], "arguments"), confidence, not checks.get("ungrounded"))

@@ -17,17 +17,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import SupportsIndex
 
+from callagent import workers
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
-from callagent.workers import (
-    AskFailed,
-    OnMessage,
-    Plain,
-    ProjectRuntime,
-    Runtime,
-    Session,
-    find_runtime,
-    merge_checkpoint,
-)
 
 _real_sleep = time.sleep
 _UNWIND_TRIES = 100
@@ -40,7 +31,7 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    answer: Plain
+    answer: workers.Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ class _Raised:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    message: Plain
+    message: workers.Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +60,7 @@ class _Thread:
         self._to_thread: SimpleQueue[object] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def start(self, session: Session, request: Plain) -> _Answered | _Raised | _Sent | _Slept:
+    def start(self, session: workers.Session, request: workers.Plain) -> _Answered | _Raised | _Sent | _Slept:
         self._thread = threading.Thread(target=self._run, args=(session, request), daemon=True)
         return self.resume(None)
 
@@ -90,10 +81,10 @@ class _Thread:
                 return
             event = self.resume(Abandoned())
 
-    def send(self, message: Plain) -> None:
+    def send(self, message: workers.Plain) -> None:
         self._hand_over(_Sent(message))
 
-    def ask(self, message: Plain) -> object:
+    def ask(self, message: workers.Plain) -> object:
         return self._hand_over(_Sent(message))
 
     def sleep(self, seconds: float) -> None:
@@ -107,7 +98,7 @@ class _Thread:
             raise value
         return value
 
-    def _run(self, session: Session, request: Plain) -> None:
+    def _run(self, session: workers.Session, request: workers.Plain) -> None:
         _own.thread = self
         try:
             answer = session.handle(request)
@@ -142,9 +133,9 @@ def _loop_time() -> Iterator[None]:
         time.sleep = _real_sleep
 
 
-def _load(project: ProjectRuntime) -> Runtime:
+def _load(project: workers.ProjectRuntime) -> workers.Runtime:
     with _loop_time():
-        return find_runtime(project)()
+        return workers.find_runtime(project)()
 
 
 class _SessionChannel:
@@ -153,20 +144,20 @@ class _SessionChannel:
     def __init__(self) -> None:
         self.thread: _Thread | None = None
 
-    def send(self, message: Plain) -> None:
+    def send(self, message: workers.Plain) -> None:
         if self.thread is not None:
             self.thread.send(message)
 
-    def ask(self, message: Plain) -> object:
+    def ask(self, message: workers.Plain) -> object:
         if self.thread is None:
-            raise AskFailed("nothing is running")
+            raise workers.AskFailed("nothing is running")
         return self.thread.ask(message)
 
 
 class InProcessLease:
     """A `Lease` whose project code runs in this process."""
 
-    def __init__(self, runtime: Runtime, context: Plain) -> None:
+    def __init__(self, runtime: workers.Runtime, context: workers.Plain) -> None:
         self._runtime = runtime
         self._context = context
         self._checkpoint: dict[str, bytes] = {}
@@ -174,7 +165,7 @@ class InProcessLease:
         self._session = runtime.open(context, {}, self._channel)
         self._closed = False
 
-    async def run(self, request: Plain, *, timeout: float, on_message: OnMessage) -> Plain:
+    async def run(self, request: workers.Plain, *, timeout: float, on_message: workers.OnMessage) -> workers.Plain:
         if self._closed:
             raise WorkerDied("the lease is closed")
         if self._channel.thread is not None:
@@ -194,13 +185,13 @@ class InProcessLease:
             raise FunctionTimeout(f"no answer within {timeout:g} s") from None
         finally:
             self._channel.thread = None
-        merge_checkpoint(self._checkpoint, answer.pop("checkpoint", {}))
+        workers.merge_checkpoint(self._checkpoint, answer.pop("checkpoint", {}))
         return answer
 
     async def close(self) -> None:
         self._closed = True
 
-    async def _work(self, thread: _Thread, request: Plain, on_message: OnMessage) -> Plain:
+    async def _work(self, thread: _Thread, request: workers.Plain, on_message: workers.OnMessage) -> workers.Plain:
         event = thread.start(self._session, request)
         try:
             while not isinstance(event, (_Answered, _Raised)):
@@ -223,7 +214,7 @@ class InProcessLease:
         self._session = self._runtime.open(self._context, dict(self._checkpoint), self._channel)
 
 
-async def _deliver(message: Plain, on_message: OnMessage) -> object:
+async def _deliver(message: workers.Plain, on_message: workers.OnMessage) -> object:
     """Return the message's answer; an error that the project may know of is an `AskFailed`, for the thread to raise."""
     try:
         given = on_message(message)
@@ -231,18 +222,18 @@ async def _deliver(message: Plain, on_message: OnMessage) -> object:
     except CallagentError as error:
         if not message.get("ask"):
             raise
-        return AskFailed(str(error) or type(error).__name__)
+        return workers.AskFailed(str(error) or type(error).__name__)
     return result if message.get("ask") else None
 
 
 class InProcessPool:
     """A `WorkerPool` for one project, in this process."""
 
-    def __init__(self, runtime: ProjectRuntime) -> None:
+    def __init__(self, runtime: workers.ProjectRuntime) -> None:
         self._project = runtime
-        self._runtime: Runtime | None = None
+        self._runtime: workers.Runtime | None = None
 
-    async def lease(self, context: Plain) -> InProcessLease:
+    async def lease(self, context: workers.Plain) -> InProcessLease:
         if self._runtime is None:
             self._runtime = _load(self._project)
         return InProcessLease(self._runtime, context)

@@ -16,27 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypedDict
 
-from callagent.agents.cx import (
-    CxProject,
-    Golden,
-    Judge,
-    Simulation,
-    call_failures,
-    read_evaluations,
-    run_goldens,
-    run_tool_tests,
-)
+from callagent import json_values
+from callagent.agents import cx
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase
 from callagent.errors import CallagentError, ProviderError, ProviderTimeout, UserError
-from callagent.json_values import (
-    JsonObject,
-    MutableJsonObject,
-    is_true,
-    object_at,
-    objects_at,
-    parse_object,
-    text_at,
-)
 from callagent.models import LanguageModel, Message, ModelSettings, ScriptedModel
 from callagent.testing.text_chat import ChatOptions, TextCall, TurnRow, open_text_call
 
@@ -58,7 +41,7 @@ class TestResult:
     error: str | None = None
     """Why the conversation itself could not be held."""
     turns: list[Turn] = field(default_factory=list)
-    metrics: list[JsonObject] = field(default_factory=list)
+    metrics: list[json_values.JsonObject] = field(default_factory=list)
     end_reason: str | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -120,7 +103,10 @@ async def _run(cast: Cast, case: TestCase, result: TestResult) -> None:
     finally:
         # Also after a failure: what the test wrote until then may explain it.
         record = (await call.close())["record"]
-        result.metrics, result.end_reason = objects_at(record, "metrics"), text_at(record, "end_reason")
+        result.metrics, result.end_reason = (
+            json_values.objects_at(record, "metrics"),
+            json_values.text_at(record, "end_reason"),
+        )
     judge = ScriptedModel.from_entries(*lines.judge) if lines is not None and lines.judge else cast.simulator
     result.prompt_assertion_results = await judge_prompts(judge, case.prompt_assertions, result.turns)
     result.function_call_failures = judge_function_calls(case, result.turns)
@@ -172,7 +158,7 @@ def _settings(settings: FlowSettings, case: TestCase) -> FlowSettings:
 def _turn(row: TurnRow, *, first: bool) -> Turn:
     """Return a turn in the shape of the format's test results."""
     ended = row["ended"]
-    shown: MutableJsonObject = {
+    shown: json_values.MutableJsonObject = {
         "user_input": None if first else row["user"],
         "agent_response": " ".join(row["agent"]),
         "function_calls": [
@@ -210,7 +196,7 @@ class _Failures(Protocol):
 
 
 async def run_app_suite(
-    project: CxProject, cast: AppCast, wanted: Wanted, on_result: Callable[[TestResult], None]
+    project: cx.CxProject, cast: AppCast, wanted: Wanted, on_result: Callable[[TestResult], None]
 ) -> list[TestResult]:
     """Run the wanted tests one after the other; `on_result` is called with each result as its test ends.
 
@@ -234,13 +220,13 @@ async def run_app_suite(
     return results
 
 
-def _jobs(project: CxProject, cast: AppCast, wanted: Wanted) -> list[Job]:
-    found = read_evaluations(project.app, cast.path)
+def _jobs(project: cx.CxProject, cast: AppCast, wanted: Wanted) -> list[Job]:
+    found = cx.read_evaluations(project.app, cast.path)
     judge = None if cast.simulator is None else partial(judge_meaning, cast.simulator)
     jobs: list[Job] = []
     for file, test in found.tool_tests:
         if wanted(test.name, ()):
-            jobs.append((file, test.name, partial(_checked, partial(run_tool_tests, project, [test]))))
+            jobs.append((file, test.name, partial(_checked, partial(cx.run_tool_tests, project, [test]))))
     for file, golden in found.goldens:
         if wanted(golden.name, golden.tags):
             jobs.append((file, golden.name, partial(_replay, project, cast, golden, judge)))
@@ -255,14 +241,16 @@ async def _checked(run: Callable[[], Awaitable[Sequence[_Failures]]], result: Te
         result.function_call_failures += each.failures
 
 
-async def _replay(project: CxProject, cast: AppCast, golden: Golden, judge: Judge | None, result: TestResult) -> None:
-    (replayed,) = await run_goldens(project, [golden], judge)
+async def _replay(
+    project: cx.CxProject, cast: AppCast, golden: cx.Golden, judge: cx.Judge | None, result: TestResult
+) -> None:
+    (replayed,) = await cx.run_goldens(project, [golden], judge)
     result.function_call_failures += replayed.failures
     result.turns = list(replayed.turns)
     result.prompt_assertion_results = await judge_prompts(cast.simulator, golden.expectations, result.turns)
 
 
-async def _simulate(project: CxProject, cast: AppCast, simulation: Simulation, result: TestResult) -> None:
+async def _simulate(project: cx.CxProject, cast: AppCast, simulation: cx.Simulation, result: TestResult) -> None:
     caller = _app_caller(project, cast, simulation)
     call = await open_text_call(project.for_test(simulation.variables or {}, simulation.mocks), ChatOptions())
     try:
@@ -270,13 +258,18 @@ async def _simulate(project: CxProject, cast: AppCast, simulation: Simulation, r
     finally:
         # Also after a failure: what the test wrote until then may explain it.
         record = (await call.close())["record"]
-        result.metrics, result.end_reason = objects_at(record, "metrics"), text_at(record, "end_reason")
+        result.metrics, result.end_reason = (
+            json_values.objects_at(record, "metrics"),
+            json_values.text_at(record, "end_reason"),
+        )
     result.prompt_assertion_results = await judge_prompts(cast.simulator, simulation.expectations, result.turns)
-    called = [(text_at(each, "name"), object_at(each, "arguments")) for each in _calls(result.turns)]
-    result.function_call_failures = call_failures(simulation.calls, called)
+    called = [
+        (json_values.text_at(each, "name"), json_values.object_at(each, "arguments")) for each in _calls(result.turns)
+    ]
+    result.function_call_failures = cx.call_failures(simulation.calls, called)
 
 
-def _app_caller(project: CxProject, cast: AppCast, simulation: Simulation) -> Caller:
+def _app_caller(project: cx.CxProject, cast: AppCast, simulation: cx.Simulation) -> Caller:
     lines = cast.lines.get(simulation.name)
     if lines is not None:
         return ScriptedCaller(lines.says)
@@ -424,7 +417,7 @@ It said:
 {spoken}
 
 Answer with one JSON object: {{"pass": true or false, "reason": "one sentence"}}."""
-Turn = JsonObject
+Turn = json_values.JsonObject
 """`{"user_input", "agent_response", "function_calls": [{"name", "arguments", "result", "error"}]}`"""
 
 
@@ -451,7 +444,7 @@ async def _judge(model: LanguageModel, statement: str, turns: Sequence[Turn]) ->
     question = _QUESTION.format(statement=statement, conversation=_as_text(turns))
     try:
         answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
-        found = parse_object(_object(answer))
+        found = json_values.parse_object(_object(answer))
     except ProviderError as error:
         return False, f"the judging model failed: {error}"
     except ValueError:
@@ -464,7 +457,7 @@ async def judge_meaning(model: LanguageModel, expected: str, spoken: str) -> boo
     question = _SAME.format(expected=expected, spoken=spoken)
     try:
         answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
-        return is_true(parse_object(_object(answer)), "pass")
+        return json_values.is_true(json_values.parse_object(_object(answer)), "pass")
     except (ProviderError, ValueError):
         return False
 
@@ -483,11 +476,16 @@ def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
     # A test may also assert that a function was not called; both kinds are checked against all calls, in any order.
     failures = []
     for expected in case.function_calls:
-        found = any(expected.matches(text_at(call, "name"), object_at(call, "arguments")) for call in called)
+        found = any(
+            expected.matches(json_values.text_at(call, "name"), json_values.object_at(call, "arguments"))
+            for call in called
+        )
         if found == expected.asserted:
             continue
         wanted = f"{expected.name}({_shown(expected.arguments)})"
-        same = [f"({_shown(object_at(call, 'arguments'))})" for call in called if call["name"] == expected.name]
+        same = [
+            f"({_shown(json_values.object_at(call, 'arguments'))})" for call in called if call["name"] == expected.name
+        ]
         if expected.asserted:
             failures.append(f"{wanted} was not called" + (f"; it was called with {', '.join(same)}" if same else ""))
         else:
@@ -495,8 +493,8 @@ def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
     return failures
 
 
-def _calls(turns: Sequence[Turn]) -> list[JsonObject]:
-    return [call for turn in turns for call in objects_at(turn, "function_calls")]
+def _calls(turns: Sequence[Turn]) -> list[json_values.JsonObject]:
+    return [call for turn in turns for call in json_values.objects_at(turn, "function_calls")]
 
 
 def _shown(arguments: Mapping[str, object]) -> str:
@@ -509,7 +507,8 @@ def _as_text(turns: Sequence[Turn]) -> str:
         if turn["user_input"] is not None:
             lines.append(f"Caller: {turn['user_input'] or '(silence)'}")
         lines += [
-            f"[the agent calls {call['name']}({_shown(object_at(call, 'arguments'))})]" for call in _calls([turn])
+            f"[the agent calls {call['name']}({_shown(json_values.object_at(call, 'arguments'))})]"
+            for call in _calls([turn])
         ]
         if turn["agent_response"]:
             lines.append(f"Agent: {turn['agent_response']}")

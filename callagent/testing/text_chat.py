@@ -12,24 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NotRequired, TextIO, TypedDict, final
 
-from callagent.agents import (
-    Action,
-    Agent,
-    AgentProject,
-    Attach,
-    CallerTurn,
-    Emit,
-    FunctionEnded,
-    FunctionStarted,
-    Handoff,
-    HangUp,
-    LatencyControl,
-    Listen,
-    ModelAnswered,
-    Say,
-    WaitEnded,
-    WaitStarted,
-)
+from callagent import agents
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.json_values import JsonObject, JsonValue, text_at
 from callagent.records import CallRecord, FunctionRecord, TurnEntry
@@ -112,7 +95,7 @@ class _Turn:
     user: str
     agent: list[str] = field(default_factory=list)
     fillers: list[str] = field(default_factory=list)
-    functions: list[FunctionEnded] = field(default_factory=list)
+    functions: list[agents.FunctionEnded] = field(default_factory=list)
     listen: Mapping[str, object] | None = None
     ended: EndRow | None = None
     attachments: list[object] = field(default_factory=list)
@@ -131,7 +114,7 @@ class _Turn:
 class TextCall:
     """One conversation as text; `say` is a turn, `close` ends it."""
 
-    def __init__(self, agent: Agent, info: CallInfo, options: ChatOptions) -> None:
+    def __init__(self, agent: agents.Agent, info: CallInfo, options: ChatOptions) -> None:
         self._agent = agent
         self._info = info
         self._turns: list[_Turn] = []
@@ -157,7 +140,7 @@ class TextCall:
     async def say(self, text: str) -> TurnRow:
         """Play the next turn; in one with an empty text the caller is silent."""
         turn = _Turn(len(self._turns), text)
-        return await self._run(turn, partial(self._agent.reply, CallerTurn(text=text)))
+        return await self._run(turn, partial(self._agent.reply, agents.CallerTurn(text=text)))
 
     async def close(self) -> RecordRow:
         """Run the end function, and return the record."""
@@ -175,7 +158,7 @@ class TextCall:
         self._fill_record(ended)
         return {"record": record.to_json()}
 
-    async def _run(self, turn: _Turn, run_agent: Callable[[Emit], Awaitable[None]]) -> TurnRow:
+    async def _run(self, turn: _Turn, run_agent: Callable[[agents.Emit], Awaitable[None]]) -> TurnRow:
         self._turns.append(turn)
         started = datetime.now(UTC).isoformat()
         try:
@@ -189,39 +172,39 @@ class TextCall:
         self._record.turns.append(_entry(turn, started, known.flow, known.step))
         return _as_row(turn, known.flow, known.step)
 
-    def _perform(self, turn: _Turn, action: Action) -> None:
+    def _perform(self, turn: _Turn, action: agents.Action) -> None:
         match action:
-            case Say(text):
+            case agents.Say(text):
                 self._stop_filling()
                 turn.agent.append(text)
                 turn.sentences += 1
             # A streamed answer ends here: its sentences were one utterance.
-            case ModelAnswered():
+            case agents.ModelAnswered():
                 turn.join_sentences()
-            case FunctionStarted(latency=latency):
+            case agents.FunctionStarted(latency=latency):
                 turn.sentences = 0
                 if latency is not None:
                     self._filling = asyncio.create_task(self._fill(turn, latency))
-            case WaitStarted(latency=latency):
+            case agents.WaitStarted(latency=latency):
                 self._filling = asyncio.create_task(self._fill(turn, latency))
-            case WaitEnded():
+            case agents.WaitEnded():
                 self._stop_filling()
-            case FunctionEnded():
+            case agents.FunctionEnded():
                 self._stop_filling()
                 turn.sentences = 0
                 turn.functions.append(action)
-            case Listen(settings):
+            case agents.Listen(settings):
                 turn.listen = asdict(settings)
-            case Attach():
+            case agents.Attach():
                 turn.attachments += action.attachments
                 turn.suggestions += action.suggestions
                 turn.call_actions += action.call_actions
-            case HangUp(reason):
+            case agents.HangUp(reason):
                 turn.ended = {"reason": reason.value, "handoff": None}
-            case Handoff():
+            case agents.Handoff():
                 turn.ended = {"reason": EndReason.HANDOFF.value, "handoff": _handoff(action)}
 
-    async def _fill(self, turn: _Turn, latency: LatencyControl) -> None:
+    async def _fill(self, turn: _Turn, latency: agents.LatencyControl) -> None:
         """Say fillers as their times come; text has no length, so each takes as long as the project expects it to."""
         await asyncio.sleep(latency.delay_before_start)
         for response in latency.responses:
@@ -251,7 +234,7 @@ class TextCall:
 
 
 async def run_chat(
-    project: AgentProject, messages: Iterable[str] | None, options: ChatOptions, out: TextIO = sys.stdout
+    project: agents.AgentProject, messages: Iterable[str] | None, options: ChatOptions, out: TextIO = sys.stdout
 ) -> EndReason | None:
     """Play `messages` (None: ask for them on standard input) and write what the agent does.
 
@@ -266,7 +249,7 @@ async def run_chat(
 
 
 async def _one_call(
-    project: AgentProject, lines: AsyncIterator[str], options: ChatOptions, out: TextIO
+    project: agents.AgentProject, lines: AsyncIterator[str], options: ChatOptions, out: TextIO
 ) -> tuple[bool, EndReason | None]:
     """Hold one conversation; the first value returned is whether the user asked for another."""
     show = _show_json if options.as_json else _show_text
@@ -292,7 +275,7 @@ async def _one_call(
     return restart, EndReason(text_at(record["record"], "end_reason")) if call.ended else None
 
 
-async def open_text_call(project: AgentProject, options: ChatOptions) -> TextCall:
+async def open_text_call(project: agents.AgentProject, options: ChatOptions) -> TextCall:
     """Return a conversation that has not begun."""
     info = CallInfo(
         call_id=f"chat-{uuid.uuid4().hex[:12]}",
@@ -325,7 +308,7 @@ async def _typed_lines(out: TextIO) -> AsyncIterator[str]:
         yield line.rstrip("\n")
 
 
-def _handoff(action: Handoff) -> HandoffRow:
+def _handoff(action: agents.Handoff) -> HandoffRow:
     return {
         "destination": action.destination,
         "reason": action.reason,

@@ -17,27 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from callagent.json_values import (
-    JsonObject,
-    JsonValue,
-    MutableJsonObject,
-    is_true,
-    list_at,
-    object_at,
-    objects_at,
-    parse_json,
-)
-from callagent.models.functiongemma.format import (
-    FUNCTIONGEMMA,
-    TokenSet,
-    dictsort,
-    format_key,
-    format_string,
-    format_value,
-    function_of,
-    is_identifier,
-    neutralise,
-)
+from callagent import json_values
+from callagent.models.functiongemma import format
 from callagent.models.functiongemma.schema import coerce_arguments, normalise
 from callagent.models.protocol import Message, Tool
 
@@ -48,7 +29,7 @@ def render_prompt(
     messages: Sequence[Message],
     tools: Sequence[Tool],
     *,
-    tokens: TokenSet = FUNCTIONGEMMA,
+    tokens: format.TokenSet = format.FUNCTIONGEMMA,
     generation_prompt: bool = True,
 ) -> str:
     """Return messages and tools in OpenAI's shape as one text.
@@ -81,7 +62,7 @@ def one_utterance(messages: Sequence[Message]) -> list[Message]:
 class _Writer:
     """The turns after one another. Calls, their responses and the words after them share one turn of the model."""
 
-    def __init__(self, tokens: TokenSet) -> None:
+    def __init__(self, tokens: format.TokenSet) -> None:
         self._tokens = tokens
         self._parts = [tokens.bos]
         self._names: dict[str, str] = {}
@@ -144,19 +125,21 @@ class _Writer:
         if not isinstance(function, Mapping):
             raise ValueError("a called function must be a JSON object")
         name, arguments = function["name"], _arguments(function.get("arguments"))
-        if not is_identifier(name):
+        if not format.is_identifier(name):
             raise ValueError(f"the name of the called function {name!r} is not valid")
         if identifier := call.get("id"):
             self._names[str(identifier)] = str(name)
         tokens = self._tokens
-        return f"{tokens.start_call}call:{name}{format_value(arguments, tokens=tokens, sort=True)}{tokens.end_call}"
+        return (
+            f"{tokens.start_call}call:{name}{format.format_value(arguments, tokens=tokens, sort=True)}{tokens.end_call}"
+        )
 
     def _add_response(self, message: Message) -> None:
         if not self._last:
             self._parts.append(f"{self._tokens.start_turn}model\n")
         for name, response in self._responses(message):
             value = response if isinstance(response, Mapping) else {"value": response}
-            written = format_value(value, tokens=self._tokens, sort=True)
+            written = format.format_value(value, tokens=self._tokens, sort=True)
             self._parts.append(f"{self._tokens.start_response}response:{name}{written}{self._tokens.end_response}")
         self._last = "response"
 
@@ -193,8 +176,8 @@ def _content(message: Message) -> str:
     if isinstance(content, list):
         parts = [item for item in content if isinstance(item, Mapping) and item.get("type", "text") == "text"]
         texts = [str(part.get("text", "")).strip() for part in parts]
-        return neutralise("".join(texts))
-    return neutralise(str(content or "").strip())
+        return format.neutralise("".join(texts))
+    return format.neutralise(str(content or "").strip())
 
 
 def _arguments(arguments: object) -> Mapping[str, object]:
@@ -219,7 +202,7 @@ def _decoded(content: object) -> object:
 
 
 def _checked(name: object) -> str:
-    if not is_identifier(name):
+    if not format.is_identifier(name):
         raise ValueError(f"the name of the function that answers {name!r} is not valid")
     return str(name)
 
@@ -232,109 +215,115 @@ _MAP_KEYS = ("properties", "$defs", "definitions", "patternProperties")
 """Their keys are names of the project's own: a property called `type` is no type."""
 
 
-def render_declaration(tool: Tool, *, tokens: TokenSet = FUNCTIONGEMMA, order: Order = "hf") -> str:
+def render_declaration(tool: Tool, *, tokens: format.TokenSet = format.FUNCTIONGEMMA, order: Order = "hf") -> str:
     """Return the declaration of one function, without the tokens around it.
 
     `order` is that of the released chat template (`hf`), or the tool's own with every field kept (`input`).
     Raises `ValueError` for what is no tool.
     """
-    function = function_of(tool)
+    function = format.function_of(tool)
     if order == "input":
         fields = {key: value for key, value in function.items() if key != "name"}
-        return f"declaration:{function['name']}{format_value(_upper_types(fields), tokens=tokens)}"
-    parts = [f"description:{format_string(_text(function, 'description'), tokens)}"]
+        return f"declaration:{function['name']}{format.format_value(_upper_types(fields), tokens=tokens)}"
+    parts = [f"description:{format.format_string(_text(function, 'description'), tokens)}"]
     if parameters := function.get("parameters"):
         parts.append(f"parameters:{{{_parameters(normalise(parameters), tokens)}}}")
     return f"declaration:{function['name']}{{{','.join(parts)}}}"
 
 
-def _parameters(schema: JsonObject, tokens: TokenSet) -> str:
+def _parameters(schema: json_values.JsonObject, tokens: format.TokenSet) -> str:
     """Return the fields of the outermost object: properties, required, type."""
     parts = []
-    if properties := object_at(schema, "properties"):
+    if properties := json_values.object_at(schema, "properties"):
         parts.append(f"properties:{{{_properties(properties, tokens)}}}")
     if required := schema.get("required"):
-        parts.append(f"required:{format_value(required, tokens=tokens)}")
+        parts.append(f"required:{format.format_value(required, tokens=tokens)}")
     kind = schema.get("type")
     parts.append(_type((kind if isinstance(kind, str) else _kinds({"type": kind})) or "object", tokens))
     return ",".join(parts)
 
 
-def _properties(properties: JsonObject, tokens: TokenSet) -> str:
+def _properties(properties: json_values.JsonObject, tokens: format.TokenSet) -> str:
     # The template leaves out parameters called description, type, …: a function without its parameter cannot be
     # called, so they are written here.
-    keys = [key for key, _ in dictsort(properties)]
-    return ",".join(f"{format_key(key, tokens)}:{_property(object_at(properties, key), tokens)}" for key in keys)
+    keys = [key for key, _ in format.dictsort(properties)]
+    return ",".join(
+        f"{format.format_key(key, tokens)}:{_property(json_values.object_at(properties, key), tokens)}" for key in keys
+    )
 
 
-def _property(schema: JsonObject, tokens: TokenSet) -> str:
-    parts = [f"description:{format_string(_text(schema, 'description'), tokens)}", *_details(schema, tokens)]
+def _property(schema: json_values.JsonObject, tokens: format.TokenSet) -> str:
+    parts = [f"description:{format.format_string(_text(schema, 'description'), tokens)}", *_details(schema, tokens)]
     return f"{{{','.join(parts)}}}"
 
 
-def _details(schema: JsonObject, tokens: TokenSet) -> list[str]:
+def _details(schema: json_values.JsonObject, tokens: format.TokenSet) -> list[str]:
     """Return what follows the description, in the template's order."""
     parts = []
     kind, nullable = _kind(schema)
     if enum := schema.get("enum"):
-        parts.append(f"enum:{format_value(enum, tokens=tokens)}")
-    if items := object_at(schema, "items"):
+        parts.append(f"enum:{format.format_value(enum, tokens=tokens)}")
+    if items := json_values.object_at(schema, "items"):
         parts.append(f"items:{{{','.join(_item_parts(items, tokens))}}}")
     if nullable is not None:
-        parts.append(f"nullable:{format_value(nullable)}")
+        parts.append(f"nullable:{format.format_value(nullable)}")
     if "properties" in schema:
-        parts.append(f"properties:{{{_properties(object_at(schema, 'properties'), tokens)}}}")
+        parts.append(f"properties:{{{_properties(json_values.object_at(schema, 'properties'), tokens)}}}")
     if required := schema.get("required"):
-        parts.append(f"required:{format_value(required, tokens=tokens)}")
+        parts.append(f"required:{format.format_value(required, tokens=tokens)}")
     if kind:
         parts.append(_type(kind, tokens))
     return parts
 
 
-def _item_parts(items: JsonObject, tokens: TokenSet) -> list[str]:
+def _item_parts(items: json_values.JsonObject, tokens: format.TokenSet) -> list[str]:
     """Return the elements of an array: as a parameter, but a description only where there is one."""
-    described = [f"description:{format_string(text, tokens)}"] if (text := _text(items, "description")) else []
+    described = [f"description:{format.format_string(text, tokens)}"] if (text := _text(items, "description")) else []
     return [*described, *_details(items, tokens)]
 
 
-def _kind(schema: JsonObject) -> tuple[Kind, bool | None]:
+def _kind(schema: json_values.JsonObject) -> tuple[Kind, bool | None]:
     """Return the type and `nullable`.
 
     `["string", "null"]` and `anyOf` with null, which the models do not know, are written as a type that is nullable.
     """
-    nullable = is_true(schema, "nullable") if "nullable" in schema else None
+    nullable = json_values.is_true(schema, "nullable") if "nullable" in schema else None
     kind = schema.get("type")
     if isinstance(kind, str) and kind:
         return kind, nullable
     kinds = _kinds(schema)
     known = list(dict.fromkeys(each for each in kinds if each != "null"))
-    enum = list_at(schema, "enum")
+    enum = json_values.list_at(schema, "enum")
     if not known and enum and all(isinstance(each, str) for each in enum):
         known = ["string"]
     return known[0] if len(known) == 1 else known, True if "null" in kinds else nullable
 
 
-def _kinds(schema: JsonObject) -> list[str]:
+def _kinds(schema: json_values.JsonObject) -> list[str]:
     """Return the names of the types of a schema that names several, or that is a choice of schemas."""
     if "type" in schema:
-        return [str(each) for each in list_at(schema, "type")]
-    choices = objects_at(schema, "anyOf") or objects_at(schema, "oneOf")
+        return [str(each) for each in json_values.list_at(schema, "type")]
+    choices = json_values.objects_at(schema, "anyOf") or json_values.objects_at(schema, "oneOf")
     return [name for choice in choices if isinstance(name := choice.get("type"), str)]
 
 
-def _type(kind: Kind, tokens: TokenSet) -> str:
-    return f"type:{format_value(_upper(kind), tokens=tokens)}"
+def _type(kind: Kind, tokens: format.TokenSet) -> str:
+    return f"type:{format.format_value(_upper(kind), tokens=tokens)}"
 
 
-def _upper_type(kind: JsonValue) -> JsonValue:
-    return kind.upper() if isinstance(kind, str) else [str(each).upper() for each in list_at({"type": kind}, "type")]
+def _upper_type(kind: json_values.JsonValue) -> json_values.JsonValue:
+    return (
+        kind.upper()
+        if isinstance(kind, str)
+        else [str(each).upper() for each in json_values.list_at({"type": kind}, "type")]
+    )
 
 
 def _upper(kind: Kind) -> Kind:
     return kind.upper() if isinstance(kind, str) else [each.upper() for each in kind]
 
 
-def _upper_types(schema: JsonValue, in_map: bool = False) -> JsonValue:
+def _upper_types(schema: json_values.JsonValue, in_map: bool = False) -> json_values.JsonValue:
     """Return a schema with the names of its types in capitals. `in_map`: its keys are names, not keywords."""
     if isinstance(schema, list):
         return [_upper_types(each) for each in schema]
@@ -348,7 +337,7 @@ def _upper_types(schema: JsonValue, in_map: bool = False) -> JsonValue:
     }
 
 
-def _text(schema: JsonObject, key: str) -> str:
+def _text(schema: json_values.JsonObject, key: str) -> str:
     return str(schema.get(key) or "")
 
 
@@ -356,7 +345,7 @@ _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Yields|Raises|Exampl
 _ARGUMENTS = ("Args", "Arguments", "Parameters")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^()]*\))?\s*:\s*(.*)$")
 _CHOICES = re.compile(r"\s*\(\s*choices\s*:\s*(\[.*\])\s*\)\s*$", re.IGNORECASE | re.DOTALL)
-_SIMPLE: dict[object, JsonObject] = {
+_SIMPLE: dict[object, json_values.JsonObject] = {
     str: {"type": "string"},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -378,7 +367,7 @@ def declaration_from_function(python_function: Callable[..., object]) -> Tool:
     if not description:
         raise ValueError(f"{name} has no docstring")
     hints = _hints(python_function)
-    properties: MutableJsonObject = {}
+    properties: json_values.MutableJsonObject = {}
     required: list[str] = []
     for parameter in _function_parameters(python_function):
         if parameter.name not in hints:
@@ -388,7 +377,7 @@ def declaration_from_function(python_function: Callable[..., object]) -> Tool:
         properties[parameter.name] = _property_schema(hints[parameter.name], described[parameter.name])
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
-    parameters: MutableJsonObject = {"type": "object", "properties": properties}
+    parameters: json_values.MutableJsonObject = {"type": "object", "properties": properties}
     if required:
         parameters["required"] = required
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
@@ -407,11 +396,11 @@ def _hints(function: Callable[..., object]) -> Mapping[str, object]:
         raise ValueError(f"the types of {function.__name__} cannot be resolved: {error}") from None
 
 
-def _property_schema(hint: object, description: str) -> JsonObject:
+def _property_schema(hint: object, description: str) -> json_values.JsonObject:
     schema = dict(_hint_schema(hint))
     if (choices := _CHOICES.search(description)) is not None:
         try:
-            schema["enum"] = parse_json(choices[1])
+            schema["enum"] = json_values.parse_json(choices[1])
         except ValueError:
             raise ValueError(f"the choices {choices[1]} are no JSON list") from None
         description = description[: choices.start()].rstrip()
@@ -419,7 +408,7 @@ def _property_schema(hint: object, description: str) -> JsonObject:
     return schema
 
 
-def _hint_schema(hint: object) -> JsonObject:
+def _hint_schema(hint: object) -> json_values.JsonObject:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union(arguments)
@@ -438,7 +427,7 @@ def _hint_schema(hint: object) -> JsonObject:
     return _SIMPLE.get(hint, {"type": "object"})
 
 
-def _union(arguments: Sequence[object]) -> JsonObject:
+def _union(arguments: Sequence[object]) -> json_values.JsonObject:
     nullable = {"nullable": True} if type(None) in arguments else {}
     schemas = [_hint_schema(each) for each in arguments if each is not type(None)]
     if len(schemas) == 1:
@@ -503,9 +492,9 @@ class TrainingRow:
 def training_row(
     messages: Sequence[Message],
     tools: Sequence[Tool],
-    calls: Sequence[JsonObject],
+    calls: Sequence[json_values.JsonObject],
     source: str,
-    tokens: TokenSet = FUNCTIONGEMMA,
+    tokens: format.TokenSet = format.FUNCTIONGEMMA,
 ) -> TrainingRow:
     """Return the row by which the answer to `messages` is `calls`.
 
@@ -515,7 +504,9 @@ def training_row(
     """
     read = one_utterance(messages)
     utterance = next((str(message["content"]) for message in read if message["role"] == "user"), "")
-    parameters = {function["name"]: object_at(function, "parameters") for function in map(function_of, tools)}
+    parameters = {
+        function["name"]: json_values.object_at(function, "parameters") for function in map(format.function_of, tools)
+    }
     written = []
     for call in calls:
         name, arguments = str(call["name"]), call.get("arguments")
@@ -524,7 +515,7 @@ def training_row(
         if not isinstance(arguments, Mapping):
             raise ValueError(f"the arguments of '{name}' are not known")
         fitted = coerce_arguments(_without_blanks(arguments), parameters[name] or {"type": "object"})
-        value = format_value(fitted, tokens=tokens, sort=True)
+        value = format.format_value(fitted, tokens=tokens, sort=True)
         written.append(f"{tokens.start_call}call:{name}{value}{tokens.end_call}")
     completion = "".join(written) + (tokens.start_response if written else tokens.end_turn)
     return TrainingRow(utterance, render_prompt(read, tools, tokens=tokens), completion, source)
@@ -547,6 +538,6 @@ def _place(utterance: str) -> float:
     return int.from_bytes(digest[:8]) / math.pow(2, 64)
 
 
-def _without_blanks(arguments: JsonObject) -> JsonObject:
+def _without_blanks(arguments: json_values.JsonObject) -> json_values.JsonObject:
     """Return the arguments without those that the model left empty, which it is not to learn."""
     return {name: value for name, value in arguments.items() if value not in (None, "")}

@@ -11,32 +11,7 @@ from typing import TypedDict
 
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject
-from callagent.models.model_server import (
-    Deadlines,
-    ModelServer,
-    Request,
-    as_int,
-    as_object,
-    not_of,
-    read_event,
-)
-from callagent.models.protocol import (
-    OPENING,
-    SILENCE,
-    Declaration,
-    Delta,
-    Message,
-    ModelSettings,
-    ProviderSettings,
-    Tool,
-    ToolCall,
-    ToolFunction,
-    Usage,
-    arguments_of,
-    system_text,
-    text_of,
-    tool_names,
-)
+from callagent.models import model_server, protocol
 
 BASE_URL = "https://api.anthropic.com"
 _SAMPLING = {"top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
@@ -73,33 +48,35 @@ class Answer:
 
     def feed(self, event: str) -> str | None:
         """Return the text that an event adds, as `model_server.Answer` says."""
-        data = read_event(event, _PROTOCOL)
+        data = model_server.read_event(event, _PROTOCOL)
         try:
             match data["type"]:
                 case "message_start":
-                    self._count(as_object(as_object(data["message"])["usage"]))
+                    self._count(model_server.as_object(model_server.as_object(data["message"])["usage"]))
                 case "content_block_start":
-                    return self._begin_block(as_int(data["index"]), as_object(data["content_block"]))
+                    return self._begin_block(
+                        model_server.as_int(data["index"]), model_server.as_object(data["content_block"])
+                    )
                 case "content_block_delta":
-                    return self._add_to_block(as_int(data["index"]), as_object(data["delta"]))
+                    return self._add_to_block(model_server.as_int(data["index"]), model_server.as_object(data["delta"]))
                 case "message_delta":
-                    self._count(as_object(data.get("usage") or {}))
+                    self._count(model_server.as_object(data.get("usage") or {}))
                 case "message_stop":
                     self.over = True
                 # The API's documentation: new kinds of events may come at any time. A "ping" says nothing.
         except (ValueError, LookupError) as error:
-            raise not_of(_PROTOCOL, event) from error
+            raise model_server.not_of(_PROTOCOL, event) from error
         return None
 
-    def rest(self) -> Iterator[Delta]:
+    def rest(self) -> Iterator[protocol.Delta]:
         """Yield the tool calls in their order, then the usage."""
         # A connection that ends early ends like a whole answer; only `message_stop` tells them apart.
         if not self.over:
             raise ProviderError("the model's server ended the answer before it was whole")
         for call in self._calls.values():
-            yield Delta(tool_call=ToolCall(call.id, call.name, call.fragments or call.whole))
+            yield protocol.Delta(tool_call=protocol.ToolCall(call.id, call.name, call.fragments or call.whole))
         if self._input_tokens or self._output_tokens:
-            yield Delta(usage=Usage(self._input_tokens, self._output_tokens))
+            yield protocol.Delta(usage=protocol.Usage(self._input_tokens, self._output_tokens))
 
     def _begin_block(self, index: int, block: JsonObject) -> str | None:
         if block["type"] == "tool_use":
@@ -119,26 +96,26 @@ class Answer:
         # Input that is read from the provider's cache, or written to it, is not counted in `input_tokens`.
         read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         # The last event repeats the counts, or leaves out those of the input.
-        self._input_tokens = sum(as_int(usage.get(key) or 0) for key in read) or self._input_tokens
-        self._output_tokens = as_int(usage.get("output_tokens") or self._output_tokens)
+        self._input_tokens = sum(model_server.as_int(usage.get(key) or 0) for key in read) or self._input_tokens
+        self._output_tokens = model_server.as_int(usage.get("output_tokens") or self._output_tokens)
 
 
 class AnthropicModel:
     """A model of Anthropic's, or of a server that speaks its protocol; `close()` ends its connections."""
 
-    def __init__(self, model: str, settings: ProviderSettings) -> None:
+    def __init__(self, model: str, settings: protocol.ProviderSettings) -> None:
         self._model = model
         self._settings = settings
         self._url = (settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1") + "/v1/messages"
-        self._server = ModelServer()
+        self._server = model_server.ModelServer()
 
     async def stream(
-        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncGenerator[Delta, None]:
+        self, messages: Sequence[protocol.Message], tools: Sequence[protocol.Tool], settings: protocol.ModelSettings
+    ) -> AsyncGenerator[protocol.Delta, None]:
         """Ask for one answer, as `LanguageModel` says."""
-        deadlines = Deadlines.of(self._settings)
+        deadlines = model_server.Deadlines.of(self._settings)
         headers = {"x-api-key": self._settings.api_key, "anthropic-version": _VERSION}
-        request = Request(self._url, headers, self._body(messages, tools, settings))
+        request = model_server.Request(self._url, headers, self._body(messages, tools, settings))
         async with aclosing(self._server.deltas(request, deadlines, Answer())) as deltas:
             async for delta in deltas:
                 yield delta
@@ -146,14 +123,16 @@ class AnthropicModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, object]:
+    def _body(
+        self, messages: Sequence[protocol.Message], tools: Sequence[protocol.Tool], settings: protocol.ModelSettings
+    ) -> dict[str, object]:
         body: dict[str, object] = {
             "model": settings.model or self._model,
             "messages": to_turns(messages),
             "max_tokens": settings.max_tokens or _MAX_TOKENS,
             "stream": True,
         }
-        system = [text for text in (system_text(messages), _JSON_ONLY if settings.json_output else "") if text]
+        system = [text for text in (protocol.system_text(messages), _JSON_ONLY if settings.json_output else "") if text]
         if system:
             body["system"] = "\n\n".join(system)
         if tools:
@@ -174,24 +153,24 @@ class Turn(TypedDict):
     content: list[JsonObject]
 
 
-def to_turns(messages: Sequence[Message]) -> list[Turn]:
+def to_turns(messages: Sequence[protocol.Message]) -> list[Turn]:
     """Return the conversation as turns of user and assistant, as the API demands them.
 
     They alternate, and the user has the first and the last one.
     """
     turns: list[Turn] = []
-    names = tool_names(messages)
+    names = protocol.tool_names(messages)
     for message in messages:
         role = "assistant" if message["role"] == "assistant" else "user"
         if blocks := list(_blocks(message, names)):
             if not turns and role == "assistant":
-                turns.append(_user_turn(OPENING))
+                turns.append(_user_turn(protocol.OPENING))
             if turns and turns[-1]["role"] == role:
                 turns[-1]["content"] += blocks
             else:
                 turns.append({"role": role, "content": blocks})
     if not turns or turns[-1]["role"] == "assistant":
-        turns.append(_user_turn(SILENCE if turns else OPENING))
+        turns.append(_user_turn(protocol.SILENCE if turns else protocol.OPENING))
     return turns
 
 
@@ -199,22 +178,22 @@ def _user_turn(text: str) -> Turn:
     return {"role": "user", "content": [{"type": "text", "text": text}]}
 
 
-def _blocks(message: Message, names: Mapping[str, str]) -> Iterator[JsonObject]:
-    text = text_of(message)
+def _blocks(message: protocol.Message, names: Mapping[str, str]) -> Iterator[JsonObject]:
+    text = protocol.text_of(message)
     match message["role"]:
         case "user" | "assistant":
             # The API refuses an empty block.
             if text.strip():
                 yield {"type": "text", "text": text}
             elif message["role"] == "user":
-                yield {"type": "text", "text": SILENCE}
+                yield {"type": "text", "text": protocol.SILENCE}
             for call in message.get("tool_calls") or ():
                 function = call["function"]
                 yield {
                     "type": "tool_use",
                     "id": _identifier(call["id"]),
                     "name": function["name"],
-                    "input": arguments_of(function),
+                    "input": protocol.arguments_of(function),
                 }
         # A result without its call, which may have been cut off the conversation's beginning, would be refused.
         case "tool" if message.get("tool_call_id") in names:
@@ -226,7 +205,7 @@ def _identifier(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 
-def _tool(function: ToolFunction) -> JsonObject:
+def _tool(function: protocol.ToolFunction) -> JsonObject:
     return {
         "name": function["name"],
         "description": function.get("description") or "",
@@ -234,7 +213,7 @@ def _tool(function: ToolFunction) -> JsonObject:
     }
 
 
-DECLARATION = Declaration(
+DECLARATION = protocol.Declaration(
     "anthropic",
     "Anthropic",
     open=AnthropicModel,

@@ -13,33 +13,7 @@ from urllib.parse import quote
 
 from callagent.errors import AnswerWithheld, ProviderError
 from callagent.json_values import JsonObject, MutableJsonObject, object_at, parse_json
-from callagent.models.model_server import (
-    Deadlines,
-    ModelServer,
-    Request,
-    as_int,
-    as_list,
-    as_object,
-    not_of,
-    read_event,
-)
-from callagent.models.protocol import (
-    OPENING,
-    SILENCE,
-    Declaration,
-    Delta,
-    Message,
-    ModelSettings,
-    ProviderSettings,
-    Tool,
-    ToolCall,
-    ToolFunction,
-    Usage,
-    arguments_of,
-    system_text,
-    text_of,
-    tool_names,
-)
+from callagent.models import model_server, protocol
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 _SAMPLING = {
@@ -62,7 +36,7 @@ _BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 2457
 class Answer:
     """A streamed content, put together as `model_server.Answer` says."""
 
-    name_call: Callable[[JsonObject], ToolCall]
+    name_call: Callable[[JsonObject], protocol.ToolCall]
     """Makes the tool call of a part that has a function call."""
     guarded: bool = False
     """Whether an answer that is cut as unsafe counts as withheld, although its beginning was passed on."""
@@ -74,26 +48,27 @@ class Answer:
     """Whether any text has come."""
     end: str = ""
     """The API's word for why the answer ended."""
-    usage: Usage | None = None
+    usage: protocol.Usage | None = None
 
     def feed(self, event: str) -> str | None:
         """Return the text that an event adds, as `model_server.Answer` says."""
-        data = read_event(event, _PROTOCOL)
+        data = model_server.read_event(event, _PROTOCOL)
         try:
-            if reason := as_object(data.get("promptFeedback") or {}).get("blockReason"):
+            if reason := model_server.as_object(data.get("promptFeedback") or {}).get("blockReason"):
                 raise AnswerWithheld(f"the model's server refused the conversation: {reason}")
-            if counted := as_object(data.get("usageMetadata") or {}):
+            if counted := model_server.as_object(data.get("usageMetadata") or {}):
                 # Thoughts are charged as output, but not counted among the candidate's tokens.
                 output = ("candidatesTokenCount", "thoughtsTokenCount")
-                self.usage = Usage(
-                    as_int(counted.get("promptTokenCount") or 0), sum(as_int(counted.get(key) or 0) for key in output)
+                self.usage = protocol.Usage(
+                    model_server.as_int(counted.get("promptTokenCount") or 0),
+                    sum(model_server.as_int(counted.get(key) or 0) for key in output),
                 )
-            candidates = as_list(data.get("candidates") or ())
-            return self._feed_candidate(as_object(candidates[0])) if candidates else None
+            candidates = model_server.as_list(data.get("candidates") or ())
+            return self._feed_candidate(model_server.as_object(candidates[0])) if candidates else None
         except (ValueError, LookupError) as error:
-            raise not_of(_PROTOCOL, event) from error
+            raise model_server.not_of(_PROTOCOL, event) from error
 
-    def rest(self) -> Iterator[Delta]:
+    def rest(self) -> Iterator[protocol.Delta]:
         """Yield the tool calls in their order, then the usage."""
         if not self.end:
             raise ProviderError("the model's server ended the answer before it was whole")
@@ -104,18 +79,18 @@ class Answer:
         if self.end not in _FINE and not self.spoken:
             raise ProviderError(f"the model gave no answer: {self.end}")
         for part in self.calls:
-            yield Delta(tool_call=self.name_call(part))
+            yield protocol.Delta(tool_call=self.name_call(part))
         if self.usage:
-            yield Delta(usage=self.usage)
+            yield protocol.Delta(usage=self.usage)
 
     def _feed_candidate(self, candidate: JsonObject) -> str | None:
         text = ""
-        parts = as_list(as_object(candidate.get("content") or {}).get("parts") or ())
-        for part in map(as_object, parts):
+        parts = model_server.as_list(model_server.as_object(candidate.get("content") or {}).get("parts") or ())
+        for part in map(model_server.as_object, parts):
             if "functionCall" in part:
                 if len(self.calls) == _MAX_CALLS:
                     raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
-                if "name" not in as_object(part["functionCall"]):
+                if "name" not in model_server.as_object(part["functionCall"]):
                     raise ValueError("a function call without a name")
                 self.calls.append(part)
             elif not part.get("thought"):
@@ -135,21 +110,21 @@ class Content(TypedDict):
 class GeminiModel:
     """A Gemini model; `close()` ends its connections."""
 
-    def __init__(self, model: str, settings: ProviderSettings) -> None:
+    def __init__(self, model: str, settings: protocol.ProviderSettings) -> None:
         self._model = model
         self._settings = settings
         self._base_url = (settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1beta")
-        self._server = ModelServer()
+        self._server = model_server.ModelServer()
         self._numbers = itertools.count(1)
         # The API wants the signature of a call's thoughts back with the call. Messages have no place for it, so it is
         # kept here by the identifier of the call.
         self._signatures: OrderedDict[str, str] = OrderedDict()
 
     async def stream(
-        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncGenerator[Delta, None]:
+        self, messages: Sequence[protocol.Message], tools: Sequence[protocol.Tool], settings: protocol.ModelSettings
+    ) -> AsyncGenerator[protocol.Delta, None]:
         """Ask for one answer, as `LanguageModel` says."""
-        deadlines = Deadlines.of(self._settings)
+        deadlines = model_server.Deadlines.of(self._settings)
         request, answer = self._request(messages, tools, settings), Answer(self._call, bool(settings.safety))
         async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:
             async for delta in deltas:
@@ -158,7 +133,7 @@ class GeminiModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _call(self, part: JsonObject) -> ToolCall:
+    def _call(self, part: JsonObject) -> protocol.ToolCall:
         call = object_at(part, "functionCall")
         # Identifiers must be unique in a conversation; the API gives none to most models' calls.
         identifier = str(call.get("id") or f"gemini_{next(self._numbers)}")
@@ -166,12 +141,14 @@ class GeminiModel:
             self._signatures[identifier] = str(signature)
             if len(self._signatures) > _MAX_SIGNATURES:
                 self._signatures.popitem(last=False)
-        return ToolCall(identifier, str(call["name"]), json.dumps(call.get("args") or {}, ensure_ascii=False))
+        return protocol.ToolCall(identifier, str(call["name"]), json.dumps(call.get("args") or {}, ensure_ascii=False))
 
-    def _request(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> Request:
+    def _request(
+        self, messages: Sequence[protocol.Message], tools: Sequence[protocol.Tool], settings: protocol.ModelSettings
+    ) -> model_server.Request:
         model = settings.model or self._model
         body: dict[str, object] = {"contents": self._contents(messages, model)}
-        if system := system_text(messages):
+        if system := protocol.system_text(messages):
             body["systemInstruction"] = {"parts": [{"text": system}]}
         if tools:
             body["tools"] = [{"functionDeclarations": [_declaration(tool["function"]) for tool in tools]}]
@@ -180,9 +157,9 @@ class GeminiModel:
         if settings.safety:
             body["safetySettings"] = [{"category": kind, "threshold": each} for kind, each in settings.safety.items()]
         url = f"{self._base_url}/v1beta/models/{quote(model, safe='')}:streamGenerateContent?alt=sse"
-        return Request(url, {"x-goog-api-key": self._settings.api_key}, body)
+        return model_server.Request(url, {"x-goog-api-key": self._settings.api_key}, body)
 
-    def _generation(self, model: str, settings: ModelSettings, *, with_tools: bool) -> JsonObject:
+    def _generation(self, model: str, settings: protocol.ModelSettings, *, with_tools: bool) -> JsonObject:
         generation: MutableJsonObject = {}
         temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
         if temperature is not None:
@@ -199,32 +176,34 @@ class GeminiModel:
             generation["thinkingConfig"] = {"thinkingBudget": _BUDGETS[effort]} if before_3 else level
         return generation
 
-    def _contents(self, messages: Sequence[Message], model: str) -> list[Content]:
+    def _contents(self, messages: Sequence[protocol.Message], model: str) -> list[Content]:
         """Return the conversation as contents of user and model, which alternate; the user's are first and last."""
         contents: list[Content] = []
-        names = tool_names(messages)
+        names = protocol.tool_names(messages)
         for message in messages:
             role = "model" if message["role"] == "assistant" else "user"
             if parts := list(self._parts(message, names, model)):
                 if not contents and role == "model":
-                    contents.append({"role": "user", "parts": [{"text": OPENING}]})
+                    contents.append({"role": "user", "parts": [{"text": protocol.OPENING}]})
                 if contents and contents[-1]["role"] == role:
                     contents[-1]["parts"] += parts
                 else:
                     contents.append({"role": role, "parts": parts})
         if not contents or contents[-1]["role"] == "model":
-            contents.append({"role": "user", "parts": [{"text": SILENCE if contents else OPENING}]})
+            contents.append({"role": "user", "parts": [{"text": protocol.SILENCE if contents else protocol.OPENING}]})
         return contents
 
-    def _parts(self, message: Message, names: Mapping[str, str], model: str) -> Iterator[JsonObject]:
-        text = text_of(message)
+    def _parts(self, message: protocol.Message, names: Mapping[str, str], model: str) -> Iterator[JsonObject]:
+        text = protocol.text_of(message)
         match message["role"]:
             case "user" | "assistant":
                 if text.strip() or message["role"] == "user":
-                    yield {"text": text if text.strip() else SILENCE}
+                    yield {"text": text if text.strip() else protocol.SILENCE}
                 for place, call in enumerate(message.get("tool_calls") or ()):
                     function = call["function"]
-                    part: JsonObject = {"functionCall": {"name": function["name"], "args": arguments_of(function)}}
+                    part: JsonObject = {
+                        "functionCall": {"name": function["name"], "args": protocol.arguments_of(function)}
+                    }
                     yield {**part, **self._signature(str(call["id"]), place, model)}
             case "tool" if name := names.get(str(message.get("tool_call_id"))):
                 yield {"functionResponse": {"name": name, "response": _response(text)}}
@@ -245,14 +224,14 @@ def _response(text: str) -> JsonObject:
     return data if isinstance(data, Mapping) else {"result": data}
 
 
-def _declaration(function: ToolFunction) -> JsonObject:
+def _declaration(function: protocol.ToolFunction) -> JsonObject:
     declaration: MutableJsonObject = {"name": function["name"], "description": function.get("description") or ""}
     parameters = function.get("parameters") or {}
     # A function without parameters has no schema at all.
     return declaration | ({"parametersJsonSchema": parameters} if parameters.get("properties") else {})
 
 
-DECLARATION = Declaration(
+DECLARATION = protocol.Declaration(
     "gemini",
     "Google's Gemini",
     open=GeminiModel,

@@ -13,26 +13,7 @@ from dataclasses import dataclass, field
 
 from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, object_at
-from callagent.models.model_server import (
-    Deadlines,
-    ModelServer,
-    Request,
-    as_int,
-    as_list,
-    as_object,
-    not_of,
-    read_event,
-)
-from callagent.models.protocol import (
-    Declaration,
-    Delta,
-    Message,
-    ModelSettings,
-    ProviderSettings,
-    Tool,
-    ToolCall,
-    Usage,
-)
+from callagent.models import model_server, protocol
 
 BASE_URL = "https://api.openai.com/v1"
 _SAMPLING = {each: each for each in ("top_p", "stop", "seed", "presence_penalty", "frequency_penalty")}
@@ -60,26 +41,28 @@ class Answer:
     finished: bool = False
     """The server said that the answer is whole; its usage may follow."""
     _calls: dict[str, _Fragments] = field(default_factory=dict)
-    _usage: Usage | None = None
+    _usage: protocol.Usage | None = None
 
     def feed(self, event: str) -> str | None:
         """Return the text that an event adds, as `model_server.Answer` says."""
         if event == _DONE:
             self.over = self.finished = True
             return None
-        data = read_event(event, _PROTOCOL)
+        data = model_server.read_event(event, _PROTOCOL)
         try:
             if data.get("usage"):
                 # Some servers count in every event, others once, in an event without choices.
-                usage = as_object(data["usage"])
-                self._usage = Usage(as_int(usage.get("prompt_tokens")), as_int(usage.get("completion_tokens")))
+                usage = model_server.as_object(data["usage"])
+                self._usage = protocol.Usage(
+                    model_server.as_int(usage.get("prompt_tokens")), model_server.as_int(usage.get("completion_tokens"))
+                )
             # One choice is asked for; an event that only counts has none.
-            choices = as_list(data.get("choices") or ())
-            return self._feed_choice(as_object(choices[0])) if choices else None
+            choices = model_server.as_list(data.get("choices") or ())
+            return self._feed_choice(model_server.as_object(choices[0])) if choices else None
         except ValueError as error:
-            raise not_of(_PROTOCOL, event) from error
+            raise model_server.not_of(_PROTOCOL, event) from error
 
-    def rest(self) -> Iterator[Delta]:
+    def rest(self) -> Iterator[protocol.Delta]:
         """Yield the tool calls in their order, then the usage."""
         # A connection that ends early ends like a whole answer; only the finish reason tells them apart.
         if not self.finished:
@@ -88,15 +71,17 @@ class Answer:
             if not call.name:
                 raise ProviderError("the model's server sent a tool call without a name")
             # Some servers give no identifiers; the answer to a call needs one.
-            yield Delta(tool_call=ToolCall(call.id or f"call_{number}", call.name, call.arguments or "{}"))
+            yield protocol.Delta(
+                tool_call=protocol.ToolCall(call.id or f"call_{number}", call.name, call.arguments or "{}")
+            )
         if self._usage:
-            yield Delta(usage=self._usage)
+            yield protocol.Delta(usage=self._usage)
 
     def _feed_choice(self, choice: JsonObject) -> str | None:
-        delta = as_object(choice.get("delta") or {})
-        fragments = as_list(delta.get("tool_calls") or ())
+        delta = model_server.as_object(choice.get("delta") or {})
+        fragments = model_server.as_list(delta.get("tool_calls") or ())
         for fragment in fragments:
-            self._add_fragment(as_object(fragment))
+            self._add_fragment(model_server.as_object(fragment))
         # Not the end of the stream: the usage comes in an event behind this one.
         if choice.get("finish_reason"):
             self.finished = True
@@ -108,7 +93,7 @@ class Answer:
         call = self._calls.setdefault(self._key(fragment), _Fragments())
         if len(self._calls) > _MAX_CALLS:
             raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
-        function = as_object(fragment.get("function") or {})
+        function = model_server.as_object(fragment.get("function") or {})
         call.id = call.id or str(fragment.get("id") or "")
         call.name += str(function.get("name") or "")
         arguments = function.get("arguments")
@@ -128,21 +113,23 @@ class Answer:
 class OpenAIModel:
     """A model of an OpenAI-compatible server; `close()` ends its connections."""
 
-    def __init__(self, model: str, settings: ProviderSettings) -> None:
+    def __init__(self, model: str, settings: protocol.ProviderSettings) -> None:
         self._model = model
         self._settings = settings
         self._base_url = (settings.base_url or BASE_URL).rstrip("/")
-        self._server = ModelServer()
+        self._server = model_server.ModelServer()
 
     async def stream(
-        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncGenerator[Delta, None]:
+        self, messages: Sequence[protocol.Message], tools: Sequence[protocol.Tool], settings: protocol.ModelSettings
+    ) -> AsyncGenerator[protocol.Delta, None]:
         """Ask for one answer, as `LanguageModel` says."""
-        deadlines = Deadlines.of(self._settings)
+        deadlines = model_server.Deadlines.of(self._settings)
         key = self._settings.api_key
         # A server of one's own may know no key, and refuse an empty one.
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        request = Request(f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings))
+        request = model_server.Request(
+            f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings)
+        )
         async with aclosing(self._server.deltas(request, deadlines, Answer())) as deltas:
             async for delta in deltas:
                 yield delta
@@ -150,7 +137,9 @@ class OpenAIModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, object]:
+    def _body(
+        self, messages: Sequence[protocol.Message], tools: Sequence[protocol.Tool], settings: protocol.ModelSettings
+    ) -> dict[str, object]:
         body: dict[str, object] = {
             "model": settings.model or self._model,
             "messages": list(messages),
@@ -173,7 +162,7 @@ class OpenAIModel:
         return body | settings.sampling_as(_SAMPLING)
 
 
-DECLARATION = Declaration(
+DECLARATION = protocol.Declaration(
     "openai",
     "OpenAI, and every server that speaks its chat completions",
     open=OpenAIModel,
