@@ -106,6 +106,14 @@ def test_a_sub_package_imports_only_the_sub_packages_it_may() -> None:
             assert other not in INNER_MAY_IMPORT or other in allowed, f"{module.name} imports {name}"
 
 
+def test_functions_and_modules_stay_short() -> None:
+    modules = package().values()
+    total = structure.sizes(modules)
+    assert [place for lines, place in total.functions if lines > 40] == []
+    assert [place for depth, place in total.nesting if depth > 3] == []
+    assert [module.name for module in modules if module.lines > 600] == []
+
+
 def test_there_is_no_import_cycle() -> None:
     assert structure.cycles(package()) == []
 

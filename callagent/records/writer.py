@@ -205,6 +205,27 @@ class Backlog:
             del self._places[entry.call_id]
 
 
+async def _write_entry(store: Store, entry: Entry, *, late: bool = False, claimed: bool = False) -> None:
+    """Give `entry` to the store. Raises whatever the store raises.
+
+    Args:
+        entry: what is to be written.
+        late: whether an earlier attempt failed, so that a metric has its own time and not the present one.
+        claimed: whether the entry comes from the spool of a server that is no more.
+    """
+    match entry.kind, entry.record:
+        case EntryKind.SNAPSHOT, CallRecord() as record:
+            # Under its dead owner's name, so that `recover` finds the call and closes it.
+            await store.opened(record, **({"owner": entry.owner} if claimed else {}))
+        case EntryKind.ENDED, CallRecord() as record:
+            await store.ended(record)
+        case EntryKind.METRIC, _:
+            when = {"at": entry.at} if late else {}
+            await store.metric(entry.call_id, entry.number, entry.name, entry.value, **when)
+        case EntryKind.END_ATTEMPT, _:
+            await store.end_attempted(entry.call_id, entry.number)
+
+
 class RecordWriter:
     """Takes what calls leave behind. All on the event loop.
 
@@ -277,7 +298,7 @@ class RecordWriter:
 
     async def _keep(self, entry: Entry) -> None:
         if self.failing is None:
-            writing = self._run(self._write(entry))
+            writing = self._run(_write_entry(self.store, entry))
             await asyncio.wait({writing}, timeout=SPOOL_AFTER)
             if writing.done() and self._settled(entry, writing):
                 return
@@ -310,26 +331,6 @@ class RecordWriter:
         self.backlog.discard(entry)
         if before and not self.backlog and not self.backlog.evicted:
             self._run(self._clear())
-
-    async def _write(self, entry: Entry, *, late: bool = False, claimed: bool = False) -> None:
-        """Give `entry` to the store. Raises whatever the store raises.
-
-        Args:
-            entry: what is to be written.
-            late: whether an earlier attempt failed, so that a metric has its own time and not the present one.
-            claimed: whether the entry comes from the spool of a server that is no more.
-        """
-        match entry.kind, entry.record:
-            case EntryKind.SNAPSHOT, CallRecord() as record:
-                # Under its dead owner's name, so that `recover` finds the call and closes it.
-                await self.store.opened(record, **({"owner": entry.owner} if claimed else {}))
-            case EntryKind.ENDED, CallRecord() as record:
-                await self.store.ended(record)
-            case EntryKind.METRIC, _:
-                when = {"at": entry.at} if late else {}
-                await self.store.metric(entry.call_id, entry.number, entry.name, entry.value, **when)
-            case EntryKind.END_ATTEMPT, _:
-                await self.store.end_attempted(entry.call_id, entry.number)
 
     # The backlog and the spool ----------------------------------------------------------------------------------------
 
@@ -470,7 +471,7 @@ class RecordWriter:
     async def _apply(self, entries: list[Entry], *, claimed: bool = False) -> None:
         """Write entries in their order. Raises what the store raises; the entries before the failed one are removed."""
         async with asyncio.timeout(REPLAY_SECONDS):
-            writing = [self._write(entry, late=True, claimed=claimed) for entry in entries]
+            writing = [_write_entry(self.store, entry, late=True, claimed=claimed) for entry in entries]
             results = await asyncio.gather(*writing, return_exceptions=True)
         for entry, result in zip(entries, results, strict=True):
             if isinstance(result, _BAD_DATA):

@@ -225,8 +225,7 @@ class RtpSession:
         self._pump = pump
         self._socket = ports.bind()
         self.local_port: int = self._socket.getsockname()[1]
-        self._control = ports.bind_control(self.local_port)
-        self._opened_at = time.monotonic()
+        self._control, self._opened_at = ports.bind_control(self.local_port), time.monotonic()
         self._parameters = RtpParameters(PCMU)
         self._stream: _Stream | None = None
         """Made when it is first needed: a call that is refused has none."""
@@ -291,8 +290,7 @@ class RtpSession:
 
     def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:
         """Begin to deliver frames to `sink` and to ask `source`, on the pump's thread. Called once."""
-        self._sink = sink
-        self._source = source
+        self._sink, self._source = sink, source
         if not self._closed:
             self._handle = self._pump.add(self)
 
@@ -421,9 +419,7 @@ class RtpSession:
         except Exception as error:
             self.fail(error)
             return None
-        if pcm is not None and len(pcm) != FRAME_BYTES:
-            return pcm[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0")
-        return pcm
+        return pcm if pcm is None or len(pcm) == FRAME_BYTES else pcm[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0")
 
     # On the event loop
 

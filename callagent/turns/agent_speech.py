@@ -256,17 +256,9 @@ class AgentSpeech:
 
     def _say_filler(self) -> None:
         if (response := self._fillers.take_due(self._loop.time())) is not None:
-            pcm = self._sound_of(response)
+            pcm = _sound_of(self._sounds, response)
             self._filler = self.say(response.text, interruptible=True, kind=UtteranceKind.FILLER, pcm=pcm)
         self._schedule_filler()
-
-    def _sound_of(self, response: DelayResponse) -> bytes | None:
-        """Return the audio of a tag (`[Ring]`), as long as the agent says; None for words and unknown tags."""
-        pcm = self._sounds(response.text.strip(" []").lower()) if is_sound(response.text) else None
-        if pcm is None:
-            return None
-        frames = max(1, round(response.duration / FRAME_SECONDS))
-        return (pcm * (frames * FRAME_BYTES // len(pcm) + 1))[: frames * FRAME_BYTES]
 
     def _withdraw_filler(self, effect: FillerEffect | None) -> None:
         """Take a filler back that has not begun. One that is being said is said to its end."""
@@ -544,3 +536,12 @@ class _Nobody:
     def speech_failed(self, utterance: Utterance, detail: str) -> None: ...
 
     def agent_fell_silent(self) -> None: ...
+
+
+def _sound_of(sounds: Sounds, response: DelayResponse) -> bytes | None:
+    """Return the audio of a tag (`[Ring]`), as long as the agent says; None for words and unknown tags."""
+    pcm = sounds(response.text.strip(" []").lower()) if is_sound(response.text) else None
+    if pcm is None:
+        return None
+    frames = max(1, round(response.duration / FRAME_SECONDS))
+    return (pcm * (frames * FRAME_BYTES // len(pcm) + 1))[: frames * FRAME_BYTES]

@@ -111,7 +111,9 @@ class PlatformCode:
         if changed:
             # A copy, because code may change a value in place and would then change both sides of the comparison.
             self._told_variables |= copy.deepcopy(changed)
-            self._tell_model("\n".join(state_update(each, value) for each, value in changed.items()), invocation)
+            _tell_model(
+                self._conversation, "\n".join(state_update(each, value) for each, value in changed.items()), invocation
+            )
         return CodeAnswer(render(self._app, name, variables))
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
@@ -127,7 +129,9 @@ class PlatformCode:
                 return await self._before_tool(invocation, subject)
         answer = await self._agent_callbacks(invocation, point, subject)
         if point is CallbackPoint.AFTER_AGENT:
-            self._settle_deferred_speech(invocation, replaced=isinstance(answer.returned, dict))
+            _settle_deferred_speech(
+                self.speech, self._conversation, invocation, replaced=isinstance(answer.returned, dict)
+            )
         is_content = point in (CallbackPoint.BEFORE_AGENT, CallbackPoint.AFTER_AGENT) and isinstance(
             answer.returned, dict
         )
@@ -230,39 +234,6 @@ class PlatformCode:
         self._called_by_code.add(name)
         return {**part, "function_call": {**call, "args": with_folder_names(self._app, name, object_at(call, "args"))}}
 
-    def _settle_deferred_speech(self, invocation: Invocation, *, replaced: bool) -> None:
-        """Say what waited for the `after_agent` callback, or drop it from the speech and from the history alike."""
-        if self.speech is None:
-            return
-        if not replaced:
-            self.speech.release()
-            return
-        self.speech.drop()
-        own = (invocation.invocation_id, invocation.node.name)
-        for index, event in enumerate(self._conversation.events):
-            if (event.invocation_id, event.author) != own or not texts(event.content):
-                continue
-            # Calls stay in the history: they were carried out, and models refuse a result without its call.
-            kept = [part for part in parts(event.content) if not part.get("text")]
-            event.content = {**(event.content or {}), "parts": kept}
-            # The worker has these events already; it is sent them again from the first that was changed.
-            self._conversation.revised = min(self._conversation.revised, index)
-
-    def _tell_model(self, text: str, invocation: Invocation) -> None:
-        """Append a text to the newest content of the role `user`.
-
-        An event of its own would look to the model like another turn of the caller.
-        """
-        events = self._conversation.events
-        index = next((place for place in range(len(events) - 1, -1, -1) if events[place].content), None)
-        content = None if index is None else events[index].content
-        if index is None or content is None or content.get("role") != "user":
-            # After an answer of the model there is nothing to append to, as when an agent takes over within a turn.
-            self._conversation.append(Event(USER, text_content("user", text), invocation_id=invocation.invocation_id))
-            return
-        events[index].content = {**content, "parts": [*(content.get("parts") or ()), {"text": text}]}
-        self._conversation.revised = min(self._conversation.revised, index)
-
     # Guardrails and transfer rules ----------------------------------------------------------------------------------
 
     def _guardrails(self, invocation: Invocation) -> list[Guardrail]:
@@ -339,7 +310,7 @@ class PlatformCode:
             return as_tool_result(before)
         arguments = object_at(before.subject if "args" in before.subject else subject, "args")
         if call.tool.name == END_SESSION:
-            await self._end_session(arguments)
+            await _end_session(self._effects, self._conversation, arguments)
         elif (widget := self._widgets.get(call.tool.name)) is not None:
             self._effects.show_payload(widget.payload(arguments), widget.spoken_text(arguments))
         else:
@@ -362,20 +333,6 @@ class PlatformCode:
         """Return whether the turn is over. After a widget it is not when the model called other tools beside it."""
         called = next((found for event in reversed(self._conversation.events) if (found := calls(event.content))), [])
         return name in _SYSTEM or all(self._runs_here(each["name"]) for each in called)
-
-    async def _end_session(self, arguments: JsonObject) -> None:
-        """Say the farewell, record the reason, and decide how the turn ends: hanging up or a transfer."""
-        message, ending = read_session_end(arguments, self._conversation.state.values)
-        if message:
-            self._effects.say(message)
-        if arguments.get("reason"):
-            await self._effects.write_metric("end_session_reason", str(arguments["reason"]))
-        self._effects.end_arguments = {
-            **as_map(arguments.get("params")),
-            "reason": str(arguments.get("reason") or ""),
-            "session_escalated": as_bool(arguments.get("session_escalated")),
-        }
-        self._effects.decide(ending)
 
     def _agent(self, invocation: Invocation) -> AgentConfig:
         return self._app.agents[invocation.node.name]
@@ -416,3 +373,55 @@ def as_tool_result(answer: CodeAnswer) -> CodeAnswer:
     if isinstance(answer.returned, dict):
         return answer
     return replace(answer, returned={"result": answer.returned})
+
+
+def _settle_deferred_speech(
+    speech: DeferredSpeech | None, conversation: Conversation, invocation: Invocation, *, replaced: bool
+) -> None:
+    """Say what waited for the `after_agent` callback, or drop it from the speech and from the history alike."""
+    if speech is None:
+        return
+    if not replaced:
+        speech.release()
+        return
+    speech.drop()
+    own = (invocation.invocation_id, invocation.node.name)
+    for index, event in enumerate(conversation.events):
+        if (event.invocation_id, event.author) != own or not texts(event.content):
+            continue
+        # Calls stay in the history: they were carried out, and models refuse a result without its call.
+        kept = [part for part in parts(event.content) if not part.get("text")]
+        event.content = {**(event.content or {}), "parts": kept}
+        # The worker has these events already; it is sent them again from the first that was changed.
+        conversation.revised = min(conversation.revised, index)
+
+
+def _tell_model(conversation: Conversation, text: str, invocation: Invocation) -> None:
+    """Append a text to the newest content of the role `user`.
+
+    An event of its own would look to the model like another turn of the caller.
+    """
+    events = conversation.events
+    index = next((place for place in range(len(events) - 1, -1, -1) if events[place].content), None)
+    content = None if index is None else events[index].content
+    if index is None or content is None or content.get("role") != "user":
+        # After an answer of the model there is nothing to append to, as when an agent takes over within a turn.
+        conversation.append(Event(USER, text_content("user", text), invocation_id=invocation.invocation_id))
+        return
+    events[index].content = {**content, "parts": [*(content.get("parts") or ()), {"text": text}]}
+    conversation.revised = min(conversation.revised, index)
+
+
+async def _end_session(effects: TurnEffects, conversation: Conversation, arguments: JsonObject) -> None:
+    """Say the farewell, record the reason, and decide how the turn ends: hanging up or a transfer."""
+    message, ending = read_session_end(arguments, conversation.state.values)
+    if message:
+        effects.say(message)
+    if arguments.get("reason"):
+        await effects.write_metric("end_session_reason", str(arguments["reason"]))
+    effects.end_arguments = {
+        **as_map(arguments.get("params")),
+        "reason": str(arguments.get("reason") or ""),
+        "session_escalated": as_bool(arguments.get("session_escalated")),
+    }
+    effects.decide(ending)
