@@ -11,8 +11,16 @@ from aiohttp import ClientSession, WSMsgType, web
 
 import callagent.carriers
 from callagent.carriers.media import CarrierMedia
-from callagent.carriers.protocol import PCMU, AudioFormat, HeardLedger, MediaReceived, Message, StreamEvent
-from callagent.carriers.stream import NORMAL_CLOSURE, MediaSocket
+from callagent.carriers.protocol import (
+    NORMAL_CLOSURE,
+    PCMU,
+    AudioFormat,
+    HeardLedger,
+    MediaReceived,
+    Message,
+    StreamEvent,
+)
+from callagent.carriers.stream import MediaSocket
 from callagent.carriers.table import CARRIERS
 from tests.web.entry import access_of, listening
 
