@@ -1,8 +1,9 @@
-"""Texts as vectors by the embedded MiniLM (all-MiniLM-L6-v2, 8-bit weights); extra `local`.
+"""Texts as vectors, by the embedded model MiniLM (all-MiniLM-L6-v2, 8-bit weights); needs the extra `local`.
 
-The file widens each matrix of eight-bit numbers to floating point and multiplies that: `MatMul(x, Mul(Cast(matrix),
-scale))`. The runtime does the widening once, at the start, and then reads four times the memory for each word. Here
-each product becomes `MatMulInteger` with inputs quantised as they come, which the runtime computes three times as fast.
+The model's file stores matrices of eight-bit numbers, but multiplies by their floating-point form: `MatMul(x,
+Mul(Cast(matrix), scale))`. The runtime would compute that form once, at the start, and then read four times the memory
+for each product. Here each such product is replaced by a `MatMulInteger`, whose inputs are quantised when they arrive:
+the runtime computes it three times as fast.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOKENIZER = (
 )
 """Package, file in it, SHA-256: the packages are installed for these files, their code is never imported."""
 ARITHMETIC = "eight-bit"
-"""Part of the name of what is kept: vectors of another arithmetic are not quite the same."""
+"""Part of the key under which vectors are cached: another arithmetic computes slightly different ones."""
 LIBRARIES = ("onnxruntime", "tokenizers", "numpy")
 MAX_TOKENS = 128
 BATCH = 32
@@ -42,15 +43,15 @@ DIMENSIONS = 384
 def open_embedder() -> Embedder | None:
     """Return this process's embedder; None where the extra `local` is not installed.
 
-    Raises `UserError` where the files are not those that were measured.
+    Raises `UserError` where a file does not have the expected SHA-256.
     """
     if any(find_spec(name) is None for name in (*LIBRARIES, MODEL[0], TOKENIZER[0])):
         return None
-    return MiniLm(_file(*MODEL), _file(*TOKENIZER), Path.home() / ".cache" / "callagent" / "vectors")
+    return MiniLm(_verified_file(*MODEL), _verified_file(*TOKENIZER), Path.home() / ".cache" / "callagent" / "vectors")
 
 
 class MiniLm:
-    """The `Embedder`. One thread serves all calls: the library leaves the interpreter free while it computes."""
+    """The `Embedder`. All calls share one thread; the library releases the interpreter lock while it computes."""
 
     def __init__(self, model: Path, tokenizer: Path, cache: Path | None = None) -> None:
         """`cache`: a folder for the vectors of whole projects; None: they are computed at each start."""
@@ -65,16 +66,16 @@ class MiniLm:
         """Return one vector for each text, in their order."""
         # A question is computed at once; many texts are a project's topics, the same at each start.
         if len(texts) <= BATCH or self._cache is None:
-            return await self._computed(texts)
+            return await self._compute(texts)
         digest = hashlib.sha256("\0".join((MODEL[2], ARITHMETIC, *texts)).encode()).hexdigest()
         path = self._cache / f"{digest[:32]}.npy"
         vectors = await asyncio.to_thread(_read_vectors, path, len(texts))
         if vectors is None:
-            vectors = await self._computed(texts)
+            vectors = await self._compute(texts)
             await asyncio.to_thread(_write_vectors, path, vectors)
         return vectors
 
-    async def _computed(self, texts: Sequence[str]) -> list[Vector]:
+    async def _compute(self, texts: Sequence[str]) -> list[Vector]:
         loop = asyncio.get_running_loop()
         # Texts of like length together: each is padded to the longest of its batch.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
@@ -82,10 +83,10 @@ class MiniLm:
         for start in range(0, len(order), BATCH):
             numbers = order[start : start + BATCH]
             batch = [texts[number] for number in numbers]
-            found |= zip(numbers, await loop.run_in_executor(self._thread, self._batch, batch), strict=True)
+            found |= zip(numbers, await loop.run_in_executor(self._thread, self._compute_batch, batch), strict=True)
         return [found[number] for number in range(len(texts))]
 
-    def _batch(self, texts: list[str]) -> list[Vector]:
+    def _compute_batch(self, texts: list[str]) -> list[Vector]:
         import numpy
 
         session, tokenizer = self._loaded = self._loaded or self._load()
@@ -95,7 +96,7 @@ class MiniLm:
         mask = numpy.array([each.attention_mask for each in encoded], dtype=numpy.int64)
         fed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
         states = session.run(None, fed)[0]
-        # The mean of the words' states, of length one: the cosine of two texts is their product.
+        # The mean of the tokens' states, scaled to length one: the cosine of two texts is then their dot product.
         means = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
         means /= numpy.linalg.norm(means, axis=1, keepdims=True)
         return list(means.astype(numpy.float32))
@@ -107,7 +108,7 @@ class MiniLm:
         options = SessionOptions()
         # More threads would take the processor from the calls.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        model = computed_in_eight_bits(self._model.read_bytes())
+        model = use_integer_products(self._model.read_bytes())
         session = InferenceSession(model, options, providers=["CPUExecutionProvider"])
         tokenizer = Tokenizer.from_file(str(self._tokenizer))
         tokenizer.enable_truncation(MAX_TOKENS)
@@ -116,7 +117,7 @@ class MiniLm:
 
 
 def _read_vectors(path: Path, count: int) -> list[Vector] | None:
-    """Return the vectors that a file has; None where there is none, or where it has others."""
+    """Return the vectors in a file; None if it cannot be read or does not hold `count` vectors of this model."""
     import numpy
 
     try:
@@ -140,7 +141,7 @@ def _write_vectors(path: Path, vectors: list[Vector]) -> None:
         log.debug("vectors_not_kept", error=str(error))
 
 
-def _file(package: str, name: str, digest: str) -> Path:
+def _verified_file(package: str, name: str, digest: str) -> Path:
     """Return a package's file. Raises `UserError` where it is not the one with this digest."""
     spec = find_spec(package)
     assert spec is not None
@@ -151,11 +152,11 @@ def _file(package: str, name: str, digest: str) -> Path:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}; install the extra 'local' again") from None
     if found != digest:
-        raise UserError(f"{path} is not the file that was measured; install the extra 'local' again")
+        raise UserError(f"{path} does not have the expected SHA-256; install the extra 'local' again")
     return path
 
 
-# Fields and numbers of onnx.proto3 (https://github.com/onnx/onnx); what is not looked at is copied byte by byte.
+# Fields and numbers of onnx.proto3 (https://github.com/onnx/onnx); all other fields are copied byte by byte.
 GRAPH = 7
 NODE, INITIALIZER = 1, 5
 NODE_INPUT, NODE_OUTPUT, NODE_TYPE, NODE_ATTRIBUTE = 1, 2, 4, 5
@@ -164,6 +165,7 @@ INT8 = 3
 _TO_FLOAT = b"\x0a\x02to\x18\x01\xa0\x01\x02"
 """AttributeProto `to` of a Cast: `{name: "to", i: FLOAT, type: INT}`."""
 _LENGTH, _VARINT, _SIZES = 2, 0, {1: 8, 5: 4}
+"""Wire types: values with a length, variable-length integers, and those of a fixed size with their bytes."""
 
 Field = tuple[int, int, bytes]
 """A field of a protocol buffer: its number, its wire type, and the value's bytes."""
@@ -181,7 +183,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A matrix that only products read, by the names of its parts."""
+    """An eight-bit matrix that is used in products only: the names of its two initializers."""
 
     stored: str
     """The initializer that holds its eight-bit numbers."""
@@ -189,111 +191,112 @@ class _Matrix:
     """The initializer that holds the factor of each column."""
 
 
-def computed_in_eight_bits(model: bytes) -> bytes:
-    """Return the same model with integer products; one that has no such matrices comes back as it is.
+def use_integer_products(model: bytes) -> bytes:
+    """Return the model with the products by its eight-bit matrices computed in integers.
 
-    Raises `ValueError` for bytes that are no model.
+    A model without such matrices comes back unchanged. Raises `ValueError` for bytes that are no model.
     """
     return b"".join(
-        _field(number, wire, _graph(value) if number == GRAPH else value) for number, wire, value in _fields(model)
+        _encode_field(number, wire, _converted_graph(value) if number == GRAPH else value)
+        for number, wire, value in _parse_fields(model)
     )
 
 
-def _graph(graph: bytes) -> bytes:
-    fields = list(_fields(graph))
-    whole = {_name(value) for number, _, value in fields if number == INITIALIZER and _is_whole(value)}
-    matrices = _matrices([_node(value) for number, _, value in fields if number == NODE], whole)
+def _converted_graph(graph: bytes) -> bytes:
+    fields = list(_parse_fields(graph))
+    int8_names = {_tensor_name(value) for number, _, value in fields if number == INITIALIZER and _is_int8(value)}
+    matrices = _matrices([_parse_node(value) for number, _, value in fields if number == NODE], int8_names)
     scales = {matrix.scale for matrix in matrices.values()}
     parts = []
     for number, wire, value in fields:
         if number == NODE:
-            parts += [_field(NODE, _LENGTH, each) for each in _replaced(_node(value), matrices)]
-        elif number == INITIALIZER and _name(value) in scales:
-            parts.append(_field(number, wire, _flat(value)))
+            parts += [_encode_field(NODE, _LENGTH, each) for each in _converted_nodes(_parse_node(value), matrices)]
+        elif number == INITIALIZER and _tensor_name(value) in scales:
+            parts.append(_encode_field(number, wire, _flat_scales(value)))
         else:
-            parts.append(_field(number, wire, value))
+            parts.append(_encode_field(number, wire, value))
     return b"".join(parts)
 
 
-def _replaced(node: _Node, matrices: Mapping[str, _Matrix]) -> Iterator[bytes]:
+def _converted_nodes(node: _Node, matrices: Mapping[str, _Matrix]) -> Iterator[bytes]:
     if node.type == "MatMul" and node.inputs[1] in matrices:
         yield from _product(node, matrices[node.inputs[1]])
     elif node.outputs[0] not in matrices:
         yield node.raw
 
 
-def _matrices(nodes: list[_Node], whole: set[str]) -> Mapping[str, _Matrix]:
-    """Return the matrices that only products read, by the name of the widened matrix that these read."""
-    casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.type == "Cast" and node.inputs[0] in whole}
+def _matrices(nodes: list[_Node], int8_names: set[str]) -> Mapping[str, _Matrix]:
+    """Return the eight-bit matrices that are used in products only, by the name of their floating-point form."""
+    casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.type == "Cast" and node.inputs[0] in int8_names}
     found = {
         node.outputs[0]: _Matrix(casts[node.inputs[0]], node.inputs[1])
         for node in nodes
         if node.type == "Mul" and node.inputs[0] in casts
     }
-    # A matrix that something else reads as well is still needed widened, and stays as it is.
+    # A matrix that another operation uses as well is still needed in floating point, and is left alone.
     for node in nodes:
-        kept = node.inputs[:1] if node.type == "MatMul" else node.inputs
-        for name in kept:
+        others = node.inputs[:1] if node.type == "MatMul" else node.inputs
+        for name in others:
             found.pop(name, None)
     return found
 
 
 def _product(node: _Node, matrix: _Matrix) -> Iterator[bytes]:
-    """Yield the five operations that compute a product in whole numbers."""
+    """Yield the five operations that compute a product in integers."""
     (output,) = node.outputs
     quantised, scale, zero, whole, real, both = (f"{output}_{part}" for part in ("q", "s", "z", "i", "f", "b"))
-    yield _encoded("DynamicQuantizeLinear", (node.inputs[0],), (quantised, scale, zero))
-    yield _encoded("MatMulInteger", (quantised, matrix.stored, zero), (whole,))
-    yield _encoded("Cast", (whole,), (real,), _field(NODE_ATTRIBUTE, _LENGTH, _TO_FLOAT))
-    yield _encoded("Mul", (scale, matrix.scale), (both,))
-    yield _encoded("Mul", (real, both), (output,))
+    yield _encode_node("DynamicQuantizeLinear", (node.inputs[0],), (quantised, scale, zero))
+    yield _encode_node("MatMulInteger", (quantised, matrix.stored, zero), (whole,))
+    yield _encode_node("Cast", (whole,), (real,), _encode_field(NODE_ATTRIBUTE, _LENGTH, _TO_FLOAT))
+    yield _encode_node("Mul", (scale, matrix.scale), (both,))
+    yield _encode_node("Mul", (real, both), (output,))
 
 
-def _encoded(kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: bytes = b"") -> bytes:
+def _encode_node(kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: bytes = b"") -> bytes:
     names = [*((NODE_INPUT, name) for name in inputs), *((NODE_OUTPUT, name) for name in outputs), (NODE_TYPE, kind)]
-    return b"".join(_field(number, _LENGTH, name.encode()) for number, name in names) + attributes
+    return b"".join(_encode_field(number, _LENGTH, name.encode()) for number, name in names) + attributes
 
 
-def _node(value: bytes) -> _Node:
+def _parse_node(value: bytes) -> _Node:
     texts: dict[int, list[str]] = {NODE_INPUT: [], NODE_OUTPUT: [], NODE_TYPE: []}
-    for number, _, text in _fields(value):
+    for number, _, text in _parse_fields(value):
         if number in texts:
             texts[number].append(text.decode())
     return _Node("".join(texts[NODE_TYPE]), tuple(texts[NODE_INPUT]), tuple(texts[NODE_OUTPUT]), value)
 
 
-def _name(tensor: bytes) -> str:
-    return next((value.decode() for number, _, value in _fields(tensor) if number == TENSOR_NAME), "")
+def _tensor_name(tensor: bytes) -> str:
+    return next((value.decode() for number, _, value in _parse_fields(tensor) if number == TENSOR_NAME), "")
 
 
-def _is_whole(tensor: bytes) -> bool:
-    return any(number == TENSOR_TYPE and value == bytes([INT8]) for number, _, value in _fields(tensor))
+def _is_int8(tensor: bytes) -> bool:
+    return any(number == TENSOR_TYPE and value == bytes([INT8]) for number, _, value in _parse_fields(tensor))
 
 
-def _flat(tensor: bytes) -> bytes:
-    """Return the scale of each column without the row's dimension of one.
+def _flat_scales(tensor: bytes) -> bytes:
+    """Return the tensor of column scales with one dimension: a first of two dimensions is removed if it is 1.
 
     The runtime joins the five operations of a product into one kernel only where the scale has one dimension.
     """
-    fields = list(_fields(tensor))
+    fields = list(_parse_fields(tensor))
     rows = [each for each in fields if each[:2] == (TENSOR_DIMENSIONS, _VARINT)]
     first = rows[0] if len(rows) == 2 and rows[0][2] == b"\x01" else None
-    return b"".join(_field(*each) for each in fields if each is not first)
+    return b"".join(_encode_field(*each) for each in fields if each is not first)
 
 
 # Protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding/): read here, because for these
 # few fields no further package is needed.
 
 
-def _fields(message: bytes) -> Iterator[Field]:
+def _parse_fields(message: bytes) -> Iterator[Field]:
     at = 0
     while at < len(message):
-        key, at = _varint(message, at)
+        key, at = _read_varint(message, at)
         number, wire, begin = key >> 3, key & 7, at
         if wire == _VARINT:
-            _, end = _varint(message, at)
+            _, end = _read_varint(message, at)
         elif wire == _LENGTH:
-            length, begin = _varint(message, at)
+            length, begin = _read_varint(message, at)
             end = begin + length
         elif wire in _SIZES:
             end = at + _SIZES[wire]
@@ -305,12 +308,12 @@ def _fields(message: bytes) -> Iterator[Field]:
         at = end
 
 
-def _field(number: int, wire: int, value: bytes) -> bytes:
-    length = _number(len(value)) if wire == _LENGTH else b""
-    return _number(number << 3 | wire) + length + value
+def _encode_field(number: int, wire: int, value: bytes) -> bytes:
+    length = _encode_varint(len(value)) if wire == _LENGTH else b""
+    return _encode_varint(number << 3 | wire) + length + value
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(message) and shift < 64:
         byte = message[at]
@@ -321,7 +324,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("the model is not valid")
 
 
-def _number(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""PostgreSQL: its tables, the rows that are carried there from the store's outbox, and the queries of pages."""
+"""PostgreSQL: its tables, the copying of the store's rows to it, and the queries that web pages send to it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_BATCH: Final = 500
-"""Lines of the outbox that are carried at a time."""
+_BATCH_LINES: Final = 500
+"""Lines of the outbox that are copied at a time."""
 _IDLE_SECONDS: Final = 0.5
 _MAX_WAIT_SECONDS: Final = 15.0
 _CONNECT_SECONDS: Final = 10.0
 _MIGRATION_LOCK: Final = 0x63616C6C
 """Key of the advisory lock that lets one server at a time change the tables; any number that others do not use."""
-_SHIPPED_CALL: Final = (*CALL_COLUMNS, "end_attempts")
+_COPIED_CALL_COLUMNS: Final = (*CALL_COLUMNS, "end_attempts")
 
 
 def _upsert(table: str, columns: Sequence[str], conflict: str) -> str:
@@ -44,8 +44,8 @@ def _upsert(table: str, columns: Sequence[str], conflict: str) -> str:
 
 _CALL = _upsert(
     "calls",
-    _SHIPPED_CALL,
-    "(id) DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in _SHIPPED_CALL[1:]),
+    _COPIED_CALL_COLUMNS,
+    "(id) DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in _COPIED_CALL_COLUMNS[1:]),
 )
 _TURN = _upsert("turns", TURN_COLUMNS, "(call_id, number) DO NOTHING")
 _METRIC = _upsert("metrics", METRIC_COLUMNS, "(call_id, sequence) DO UPDATE SET value = excluded.value")
@@ -115,8 +115,8 @@ async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 
 
 @dataclass(slots=True)
-class Parcel:
-    """Some lines of the outbox, and the rows that they name, as these are now."""
+class OutboxBatch:
+    """The oldest lines of the outbox, with the current content of the rows that they name."""
 
     last: int = 0
     """Number of the last line."""
@@ -129,20 +129,20 @@ class Parcel:
 
 
 class Outbox:
-    """Carries rows from the store to PostgreSQL, in their order, each until it has arrived.
+    """Copies rows from the store to PostgreSQL, in order, and repeats each batch until it is committed.
 
-    Every row is written under its key: a parcel that arrived although the connection broke before the answer changes
-    nothing when it comes again.
+    Every row is written under its key, so a batch that comes twice changes nothing: it does where the connection breaks
+    after the commit but before its answer.
     """
 
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
         self._url = url
         self.waiting = 0
-        """Lines that the outbox had at the last look, up to the bound of a parcel."""
+        """Lines in the batch that was read last, at most `_BATCH_LINES`; 0: everything has been copied."""
 
     async def run(self) -> None:
-        """Carry rows until it is cancelled, however long the database is away. Raises `UserError` for newer tables."""
+        """Copy rows until cancelled, however long the database is unreachable. Raises `UserError` for newer tables."""
         import asyncpg
 
         wait = 1.0
@@ -153,9 +153,9 @@ class Outbox:
                     await migrate(connection)
                     log.info("database_connected")
                     wait = 1.0
-                    await self._carry(connection)
+                    await self._copy_rows(connection)
                 finally:
-                    # At once and without a farewell, which a server that is away would not answer.
+                    # Closed without PostgreSQL's goodbye message, as a server that is away would keep us waiting.
                     connection.terminate()
             except (sqlite3.Error, queue.Full) as error:
                 # Nothing is lost: lines leave the outbox only by a write that succeeds.
@@ -165,62 +165,62 @@ class Outbox:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _MAX_WAIT_SECONDS)
 
-    async def _carry(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    async def _copy_rows(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         while True:
-            parcel = await asyncio.to_thread(pack, self._store.path)
-            self.waiting = parcel.lines
-            if not parcel.lines:
+            batch = await asyncio.to_thread(read_batch, self._store.path)
+            self.waiting = batch.lines
+            if not batch.lines:
                 await asyncio.sleep(_IDLE_SECONDS)
                 continue
             async with asyncio.timeout(QUERY_SECONDS):
-                await deliver(connection, parcel)
+                await write_batch(connection, batch)
             # Only now: were the lines removed first, a lost connection would lose their rows.
-            await self._store.write(partial(_remove_lines, parcel.last))
+            await self._store.write(partial(_remove_lines, batch.last))
 
 
 def _remove_lines(last: int, store: sqlite3.Connection) -> None:
     store.execute("DELETE FROM outbox WHERE number <= ?", (last,))
 
 
-def pack(path: Path) -> Parcel:
+def read_batch(path: Path) -> OutboxBatch:
     """Return the oldest lines of the outbox with their rows. Blocks. Raises `sqlite3.Error`."""
-    parcel = Parcel()
+    batch = OutboxBatch()
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
         connection.execute("PRAGMA busy_timeout = 5000")
-        # A transaction sees lines and rows of one moment: what is written meanwhile leaves a line of its own.
+        # A transaction sees lines and rows of one moment; a row that is written meanwhile adds another line.
         connection.execute("BEGIN")
         lines = connection.execute(
-            "SELECT number, kind, call_id, sequence FROM outbox ORDER BY number LIMIT ?", (_BATCH,)
+            "SELECT number, kind, call_id, sequence FROM outbox ORDER BY number LIMIT ?", (_BATCH_LINES,)
         ).fetchall()
         for kind, call_id, sequence in dict.fromkeys(line[1:] for line in lines):
-            _add(connection, parcel, kind, call_id, sequence)
+            _add_rows(connection, batch, kind, call_id, sequence)
         connection.execute("ROLLBACK")
     if lines:
-        parcel.last, parcel.lines = lines[-1][0], len(lines)
-    return parcel
+        batch.last, batch.lines = lines[-1][0], len(lines)
+    return batch
 
 
-def _add(connection: sqlite3.Connection, parcel: Parcel, kind: str, call_id: str, sequence: int) -> None:
+def _add_rows(connection: sqlite3.Connection, batch: OutboxBatch, kind: str, call_id: str, sequence: int) -> None:
     def rows(columns: Sequence[str], source: str, *values: SqlValue) -> list[SqlRow]:
         return connection.execute(f"SELECT {', '.join(columns)} FROM {source}", values).fetchall()
 
     if kind == "deletion":
-        parcel.deleted.append(call_id)
+        batch.deleted.append(call_id)
     elif kind == "metric":
-        parcel.metrics += rows(METRIC_COLUMNS, "metrics WHERE call_id = ? AND sequence = ?", call_id, sequence)
+        batch.metrics += rows(METRIC_COLUMNS, "metrics WHERE call_id = ? AND sequence = ?", call_id, sequence)
     else:
-        parcel.calls += rows(_SHIPPED_CALL, "calls WHERE id = ?", call_id)
-        parcel.turns += rows(TURN_COLUMNS, "turns WHERE call_id = ?", call_id)
+        batch.calls += rows(_COPIED_CALL_COLUMNS, "calls WHERE id = ?", call_id)
+        batch.turns += rows(TURN_COLUMNS, "turns WHERE call_id = ?", call_id)
 
 
-async def deliver(connection: asyncpg.Connection[asyncpg.Record], parcel: Parcel) -> None:
-    """Write a parcel in one transaction: all of it or nothing."""
+async def write_batch(connection: asyncpg.Connection[asyncpg.Record], batch: OutboxBatch) -> None:
+    """Write a batch in one transaction: all of it or nothing."""
     async with connection.transaction():
         # A later version of a record may have fewer turns, so those of the earlier one go first.
-        changed = [row[0] for row in parcel.calls] + parcel.deleted
+        changed = [row[0] for row in batch.calls] + batch.deleted
         await connection.execute("DELETE FROM turns WHERE call_id = ANY($1::text[])", changed)
-        await connection.executemany(_CALL, parcel.calls)
-        await connection.executemany(_TURN, parcel.turns)
-        await connection.executemany(_METRIC, parcel.metrics)
-        await connection.execute("DELETE FROM metrics WHERE call_id = ANY($1::text[])", parcel.deleted)
-        await connection.execute("DELETE FROM calls WHERE id = ANY($1::text[])", parcel.deleted)
+        await connection.executemany(_CALL, batch.calls)
+        await connection.executemany(_TURN, batch.turns)
+        await connection.executemany(_METRIC, batch.metrics)
+        await connection.execute("DELETE FROM metrics WHERE call_id = ANY($1::text[])", batch.deleted)
+        await connection.execute("DELETE FROM calls WHERE id = ANY($1::text[])", batch.deleted)

@@ -14,13 +14,13 @@ from functools import cache
 from callagent.audio import FRAME_BYTES
 
 SILENCE = bytes(FRAME_BYTES)
-_MIN_PITCH = 40
-_MAX_PITCH = 120
-"""Samples: 200 Hz and 66 Hz at 8 kHz."""
+_MIN_PERIOD = 40
+_MAX_PERIOD = 120
+"""Shortest and longest pitch period, in samples: 200 Hz and 66 Hz at 8 kHz."""
 _MATCH = 80
-"""Samples of the latest sound that are looked for one pitch period earlier."""
+"""Samples at the end of the sound that are compared with those one pitch period earlier."""
 _SHORT_MATCH = 40
-"""The same where there is only a single frame, as after a gap."""
+"""The same where only one frame of sound is there, as after a gap."""
 _SEGMENTS = 8
 """Parts of a frame that have one gain each."""
 _SEGMENT_BYTES = FRAME_BYTES // _SEGMENTS
@@ -65,14 +65,14 @@ class Concealment:
         made_up, self._made_up = self._made_up, self._made_up + 1
         if not self._cycle or made_up >= _FADE_FRAMES:
             return SILENCE
-        return _weigh(self._continue_cycle(FRAME_BYTES), [_gain(made_up + part) for part in _PARTS])
+        return _weigh(self._continue_cycle(FRAME_BYTES), [_gain(made_up + part) for part in _SEGMENT_MIDDLES])
 
-    def bridge(self, count: int, following: bytes) -> list[bytes]:
-        """Return frames in place of `count` missing ones; `following` is the sound that comes right after them."""
+    def fill_gap(self, count: int, following: bytes) -> list[bytes]:
+        """Return frames in place of `count` missing ones in a row; `following` is the sound right after them."""
         if not self._made_up:
             self._start_cycle()
-        # Time is reversed to continue the later sound into the gap, by the same search for its pitch.
-        backwards = _cycle_of(audioop.reverse(following, 2), _SHORT_MATCH)
+        # The later sound is reversed in time: then it is continued into the gap as the earlier sound is.
+        backwards = _last_period(audioop.reverse(following, 2), _SHORT_MATCH)
         if not backwards:
             return [self.conceal() for _ in range(count)]
         length = count * FRAME_BYTES
@@ -81,11 +81,13 @@ class Concealment:
         for index in range(count):
             made_up = self._made_up + index
             # The share of the later sound grows from 0 to 1 over the whole gap, the rest is the earlier sound's.
-            shares = [(index + part) / count for part in _PARTS]
-            future = [_gain(count - index - part) * share for part, share in zip(_PARTS, shares, strict=True)]
+            shares = [(index + part) / count for part in _SEGMENT_MIDDLES]
+            future = [_gain(count - index - part) * share for part, share in zip(_SEGMENT_MIDDLES, shares, strict=True)]
             frame = _weigh(after[index * FRAME_BYTES : (index + 1) * FRAME_BYTES], future)
             if self._cycle and made_up < _FADE_FRAMES:
-                past = [_gain(made_up + part) * (1 - share) for part, share in zip(_PARTS, shares, strict=True)]
+                past = [
+                    _gain(made_up + part) * (1 - share) for part, share in zip(_SEGMENT_MIDDLES, shares, strict=True)
+                ]
                 frame = audioop.add(frame, _weigh(self._continue_cycle(FRAME_BYTES), past), 2)
             frames.append(frame)
         # The last of these frames leads into the sound received, so nothing is left to blend.
@@ -93,14 +95,14 @@ class Concealment:
         return frames
 
     def silence(self) -> bytes:
-        """Return a frame of silence that the peer intended, and forget the sound before it: no loss may repeat that."""
+        """Return a frame of intended silence, and forget the sound before it, so that no later loss repeats it."""
         self._before = self._last = b""
         self._made_up = 0
         return SILENCE
 
     def _start_cycle(self) -> None:
         self._phase = 0
-        self._cycle = _cycle_of(self._before + self._last, _MATCH)
+        self._cycle = _last_period(self._before + self._last, _MATCH)
 
     def _continue_cycle(self, length: int) -> bytes:
         cycle = self._cycle
@@ -123,35 +125,35 @@ class Concealment:
         return b"".join(parts) + frame[_RAMP_BYTES * _RAMP_STEPS :]
 
 
-_PARTS = [(index + 0.5) / _SEGMENTS for index in range(_SEGMENTS)]
-"""The middle of each segment, in frames."""
+_SEGMENT_MIDDLES = [(index + 0.5) / _SEGMENTS for index in range(_SEGMENTS)]
+"""The middle of each segment of a frame, as a part of the frame."""
 
 
-def _cycle_of(history: bytes, match: int) -> bytes:
+def _last_period(history: bytes, match: int) -> bytes:
     """Return the last pitch period of the sound; empty if the sound is too short or too quiet."""
-    if len(history) < 2 * (_MAX_PITCH + match) or audioop.rms(history, 2) < _MIN_LEVEL:
+    if len(history) < 2 * (_MAX_PERIOD + match) or audioop.rms(history, 2) < _MIN_LEVEL:
         return b""
-    searched = history[-2 * (_MAX_PITCH + match) : -2 * _MIN_PITCH]
+    searched = history[-2 * (_MAX_PERIOD + match) : -2 * _MIN_PERIOD]
     end = history[-2 * match :]
     offset, factor = audioop.findfit(searched, end)
-    # `findfit` compares without sign: a negative factor is the piece half a period off, which is upside down.
-    pitch = _MAX_PITCH - offset if factor > 0 else _upright_pitch(searched, end)
-    return history[-2 * pitch :]
+    # `findfit` ignores the sign: where the factor is negative, it has found a piece that is the end upside down.
+    period = _MAX_PERIOD - offset if factor > 0 else _upright_period(searched, end)
+    return history[-2 * period :]
 
 
-def _upright_pitch(searched: bytes, end: bytes) -> int:
-    """Return the pitch period in samples whose piece resembles the end the most and is not upside down."""
+def _upright_period(searched: bytes, end: bytes) -> int:
+    """Return the pitch period, in samples, at which the earlier sound resembles the end the most, sign included."""
 
-    def likeness(pitch: int) -> float:
-        start = 2 * (_MAX_PITCH - pitch)
+    def likeness(period: int) -> float:
+        start = 2 * (_MAX_PERIOD - period)
         piece = searched[start : start + len(end)]
         return audioop.findfactor(piece, end) / (audioop.rms(piece, 2) + 1)
 
-    return max(range(_MIN_PITCH, _MAX_PITCH + 1, 2), key=likeness)
+    return max(range(_MIN_PERIOD, _MAX_PERIOD + 1, 2), key=likeness)
 
 
 def _gain(made_up: float) -> float:
-    """Return the gain after so many made-up frames, between whole frames in proportion."""
+    """Return the gain after `made_up` made-up frames, interpolated between whole frames."""
     if made_up < len(_GAINS) - 1:
         below = int(made_up)
         return _GAINS[below] + (_GAINS[below + 1] - _GAINS[below]) * (made_up - below)

@@ -474,7 +474,7 @@ class RtpReceiver:
         elif not self._lost:
             received.extend(self._concealment.silence() for _ in range(missing))
         else:
-            received.extend(self._concealment.bridge(missing, following))
+            received.extend(self._concealment.fill_gap(missing, following))
 
     def _play_event(self, packet: RtpPacket, received: list[Received]) -> None:
         try:

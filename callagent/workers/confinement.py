@@ -1,6 +1,6 @@
-"""Which files, programs and ports project code gets at, and how a zygote and a worker give up all others. Linux.
+"""Decides which files, programs and ports project code may use, and confines zygotes and workers to them.
 
-`kernel_limits.py` has the kernel enforce what is decided here.
+Linux only. `kernel_limits.py` has the kernel enforce what is decided here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from callagent.workers.protocol import WorkerSettings
 # Programs -------------------------------------------------------------------------------------------------------------
 
 _HEAD_BYTES = 4096
-"""Read of a program to find its first line, or its ELF headers."""
+"""Bytes that are read of a program, to find its first line or its ELF headers."""
 _PT_INTERP = 3
 
 
@@ -47,7 +47,7 @@ def program_grants(programs: Iterable[str]) -> Iterator[kernel.Grant]:
         yield kernel.Grant(program, kernel.EXECUTE | kernel.READ)
         if os.path.isfile(program):
             yield from (kernel.Grant(str(path), kernel.READ) for path in _installation(Path(program)))
-        # The programs of a folder are not looked at: they are assumed to need the loader that Python itself has.
+        # The programs in a folder are not examined: they are assumed to need the loader that Python itself has.
         waiting += _interpreters(program if os.path.isfile(program) else sys.executable)
 
 
@@ -63,19 +63,21 @@ def _installation(program: Path) -> Iterator[Path]:
 
 
 def _interpreters(program: str) -> list[str]:
-    """Return what the kernel executes to run `program`: of a script the programs of its first line (`#!`), of an ELF
-    file the loader that its PT_INTERP header names."""
+    """Return the programs that the kernel executes to run `program`.
+
+    For a script these are the programs in its first line (`#!`), for an ELF file the loader in its PT_INTERP header.
+    """
     try:
         with open(program, "rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return []
     if head.startswith(b"#!"):
-        return _of_first_line(head[2:].partition(b"\n")[0].decode(errors="replace").split())
+        return _shebang_programs(head[2:].partition(b"\n")[0].decode(errors="replace").split())
     return _elf_loader(head) if head.startswith(b"\x7fELF") else []
 
 
-def _of_first_line(words: list[str]) -> list[str]:
+def _shebang_programs(words: list[str]) -> list[str]:
     # `#!/usr/bin/env -S NAME=VALUE python3 -u`: env and the program that it looks up are both executed.
     if not words or os.path.basename(words[0]) != "env":
         return words[:1]
@@ -116,7 +118,7 @@ _ZONES_AND_LOCALES = ("/usr/share/zoneinfo", "/usr/share/locale", "/usr/share/mi
 _RESOLVER = ("/etc/resolv.conf", "/run/systemd/resolve", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services",
              "/etc/protocols", "/etc/host.conf", "/etc/gai.conf")  # fmt: skip
 _PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup")
-_OWN_PROCESS = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys")
+_PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys")
 _DEVICES = {
     "/dev/null": kernel.READ | kernel.WRITE_FILE,
     "/dev/zero": kernel.READ | kernel.WRITE_FILE,
@@ -126,27 +128,31 @@ _DEVICES = {
 
 
 def import_grants(project: Path) -> list[kernel.Grant]:
-    """Return what is needed during an import only: to list folders of which parts are closed, as Python does for its
-    modules and a format for its files."""
+    """Return the grants that only an import needs: to list the project's folder and the one around this package.
+
+    Python lists folders to find modules, and a project's format to find its files. The content of the two folders is
+    granted elsewhere, because parts of it may be closed.
+    """
     return [kernel.Grant(str(folder), kernel.READ_FOLDER) for folder in (project, _PACKAGE.parent)]
 
 
 def zygote_grants(common: Iterable[kernel.Grant], private: str) -> list[kernel.Grant]:
     """Return the grants of a zygote, which bound those of all its workers.
 
-    It writes to the folder that holds its own private one and theirs, and finds its children in /proc.
+    A zygote writes to the folder that contains its private folder and those of its workers, and finds its children in
+    /proc.
     """
     own = [kernel.Grant("/proc", kernel.READ), kernel.Grant(os.path.dirname(private), kernel.WRITE)]
-    # A project whose import leaves threads behind cannot be forked: its workers are interpreters, to be executed.
+    # A zygote in which the project's import left threads is not forked: it executes an interpreter for each worker.
     return [*common, *own, *program_grants([sys.executable])]
 
 
-def within_zygote(grants: Iterable[kernel.Grant], private: str) -> list[kernel.Grant]:
-    """Return wider grants that allow the same within a zygote's domain, but are fewer: each call's worker adds them.
+def widen_grants(grants: Iterable[kernel.Grant], private: str) -> list[kernel.Grant]:
+    """Return fewer, wider grants with the same effect inside a zygote's domain: every worker spends time on each.
 
     A domain within another allows only what both allow, so `/usr` as a whole grants no more than the zygote has of it.
-    Two kinds stay as they are: what may be executed, and what shares its top folder with the private folders of calls,
-    which are to be kept apart.
+    Two kinds of grants are not widened: those to execute programs, and those in the top folder that contains the
+    private folders of calls, because no call may reach the folder of another.
     """
     outer = Path(os.path.realpath(private)).parts[1:2]
     found: dict[str, int] = {}
@@ -165,13 +171,13 @@ def worker_grants(common: Iterable[kernel.Grant], settings: WorkerSettings, priv
     own += (
         [kernel.Grant("/proc", kernel.READ)]
         if settings.programs
-        else [kernel.Grant(path, kernel.READ) for path in _OWN_PROCESS]
+        else [kernel.Grant(path, kernel.READ) for path in _PROC_FILES]
     )
     return [*common, *own]
 
 
 def common_grants(project: Path, settings: WorkerSettings) -> list[kernel.Grant]:
-    """Return what a zygote and its workers may both read and start. It lists folders: to be called unconfined."""
+    """Return what a zygote and its workers may both read and start. Call it unconfined: it lists folders."""
     certificates = [os.environ[name] for name in _CERTIFICATE_VARIABLES if name in os.environ]
     system = (*_LIBRARIES, *_CERTIFICATES, *certificates, *_ZONES_AND_LOCALES, *_RESOLVER, *_PROCESSORS)
     readable = [*open_parts(project, settings.closed), *_python_paths(settings.closed)]
@@ -205,10 +211,11 @@ def _editable_packages() -> Iterator[Path]:
 
 
 def open_parts(folder: Path, closed: Collection[str]) -> list[Path]:
-    """Return `folder`; if something closed lies in it, everything else that is in it.
+    """Return `folder`, or, if something closed lies in it, the entries in it that are not closed.
 
-    Landlock cannot take a part of an allowed folder away. A file that is created later in a folder with a closed part
-    stays closed. A file with the name of a closed one and an ending is closed as well, such as a database's journal.
+    Landlock cannot exclude a part of an allowed folder, so each open entry is allowed by itself. A file that is created
+    later beside a closed one therefore stays closed. Files whose names begin with that of a closed one and `-` or `.`
+    are closed as well, such as a database's journal.
     """
     folder = folder.resolve()
     barred = [Path(os.path.realpath(path)) for path in closed]
@@ -225,7 +232,7 @@ def _parts(folder: Path, top: Path, inside: Sequence[Path]) -> list[Path]:
     for entry in _entries(folder):
         path = entry.resolve()
         # A symbolic link may lead to a closed file, or out of the folder: a project cannot open what is not its own.
-        if path.is_relative_to(top) and not any(_is_part(path, each) for each in inside):
+        if path.is_relative_to(top) and not any(_is_closed(path, each) for each in inside):
             found += _parts(path, top, [each for each in inside if each.is_relative_to(path)])
     return found
 
@@ -237,8 +244,8 @@ def _entries(folder: Path) -> Iterable[Path]:
         return ()
 
 
-def _is_part(path: Path, closed: Path) -> bool:
-    """Return whether `path` is the closed one, lies in it, or is a file beside it with its name and an ending."""
+def _is_closed(path: Path, closed: Path) -> bool:
+    """Return whether `path` is `closed`, lies in it, or is a file beside it such as its journal `NAME-wal`."""
     if path.is_relative_to(closed):
         return True
     return path.parent == closed.parent and path.name.startswith((closed.name + "-", closed.name + "."))
@@ -248,9 +255,9 @@ def _is_part(path: Path, closed: Path) -> bool:
 
 
 def confine_zygote(common: Sequence[kernel.Grant], settings: WorkerSettings, private: str) -> None:
-    """Give up files, network ports and the size of files. To be called before the import, which runs project code.
+    """Confine this process to the files and network ports of a zygote, and limit the size of files that it writes.
 
-    Raises OSError where the kernel refuses.
+    Call it before the import, which runs project code. Raises OSError where the kernel refuses.
     """
     sys.dont_write_bytecode = True
     kernel.limit_file_size(settings)
@@ -265,8 +272,8 @@ def confine_worker(common: Sequence[kernel.Grant], settings: WorkerSettings, pri
     kernel.enter_domain(worker_grants(common, settings, private), None)
 
 
-def what_is_open() -> str:
-    """Return what this kernel cannot enforce of a worker's confinement, as words for the log; empty if nothing."""
+def confinement_gaps() -> str:
+    """Return what this kernel cannot enforce of a worker's confinement, worded for the log; empty if nothing."""
     gaps = kernel.describe_gaps(kernel.landlock_version())
     return gaps if kernel.has_socket_filter() else "; ".join(filter(None, [gaps, "TCP connections over Multipath TCP"]))
 

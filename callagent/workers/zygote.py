@@ -23,7 +23,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from callagent.workers.confinement import common_grants, confine_worker, confine_zygote, import_grants, within_zygote
+from callagent.workers.confinement import common_grants, confine_worker, confine_zygote, import_grants, widen_grants
 from callagent.workers.kernel_limits import Grant, adopt_orphans, die_with_parent, limit_process
 from callagent.workers.protocol import ProjectRuntime, Runtime, WorkerSettings, find_runtime
 from callagent.workers.worker import CoreGone, serve
@@ -86,7 +86,7 @@ def main(role: str, arguments_text: str) -> NoReturn:
         # A fork copies the calling thread only, and locks that other threads hold stay locked in the copy for ever.
         # Such a project is imported again for each call, so its workers need the accesses of an import.
         grants += for_import
-    arguments = msgspec.structs.replace(arguments, grants=tuple(within_zygote(grants, arguments.private)))
+    arguments = msgspec.structs.replace(arguments, grants=tuple(widen_grants(grants, arguments.private)))
     Zygote(runtime, sock, arguments, environment if threaded else None).run()
 
 

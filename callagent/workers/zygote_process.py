@@ -21,7 +21,7 @@ import msgspec
 import callagent
 from callagent.errors import WorkerDied
 from callagent.log import get_logger
-from callagent.workers.confinement import what_is_open
+from callagent.workers.confinement import confinement_gaps
 from callagent.workers.kernel_limits import landlock_version
 from callagent.workers.private_folder import PrivateFolder
 from callagent.workers.protocol import ProjectRuntime, WorkerSettings
@@ -197,7 +197,7 @@ class ZygoteProcess:
                 raise WorkerDied(f"importing {runtime.project} took more than {settings.import_timeout:g} s") from None
             undo.pop_all()
         zygote.log_output()
-        _log_what_is_open()
+        _log_confinement_gaps()
         if threaded:
             log.warning("project_started_threads", project=str(runtime.project),
                         effect="each call starts an interpreter of its own, which is slower")  # fmt: skip
@@ -380,9 +380,9 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int], int, object]:
 
 
 @functools.cache
-def _log_what_is_open() -> None:
+def _log_confinement_gaps() -> None:
     """Log, once for each server, what this kernel does not enforce."""
-    if gaps := what_is_open():
+    if gaps := confinement_gaps():
         remedy = "run a kernel with Landlock ABI 6 (Linux 6.12), or each project's server as a user of its own"
         log.warning("project_code_not_confined", open=gaps, landlock=landlock_version(), remedy=remedy)
 

@@ -7,7 +7,15 @@ import pytest
 
 from callagent.errors import UserError
 from callagent.models import embedding, open_embedder
-from callagent.models.embedding import GRAPH, INT8, _encoded, _field, _fields, _node, computed_in_eight_bits
+from callagent.models.embedding import (
+    GRAPH,
+    INT8,
+    _encode_field,
+    _encode_node,
+    _parse_fields,
+    _parse_node,
+    use_integer_products,
+)
 
 
 @pytest.mark.local
@@ -43,7 +51,7 @@ def test_altered_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "model.onnx").write_bytes(b"something else")
     spec = ModuleSpec("any", None, origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(embedding, "find_spec", lambda name: spec)
-    with pytest.raises(UserError, match=r"model\.onnx is not the file that was measured"):
+    with pytest.raises(UserError, match=r"model\.onnx does not have the expected SHA-256"):
         open_embedder.__wrapped__()
     (tmp_path / "model.onnx").unlink()
     with pytest.raises(UserError, match=r"model\.onnx: cannot be read"):
@@ -56,53 +64,65 @@ async def test_computing_in_eight_bits_changes_next_to_nothing(monkeypatch: pyte
     assert isinstance(model, embedding.MiniLm)
     texts = ["When do you open?", "I would like to cancel my appointment on Friday.", "No."]
     fast = await model.embed(texts)
-    monkeypatch.setattr(embedding, "computed_in_eight_bits", lambda model: model)
+    monkeypatch.setattr(embedding, "use_integer_products", lambda model: model)
     exact = await embedding.MiniLm(model._model, model._tokenizer).embed(texts)
     assert all(float(one @ two) > 0.97 for one, two in zip(fast, exact, strict=True))
 
 
 def tensor(name: str, dimensions: bytes, kind: int) -> bytes:
-    sizes = b"".join(_field(1, 0, bytes([size])) for size in dimensions)
-    return _field(5, 2, sizes + _field(2, 0, bytes([kind])) + _field(8, 2, name.encode()) + _field(9, 2, b"\x01" * 300))
+    sizes = b"".join(_encode_field(1, 0, bytes([size])) for size in dimensions)
+    return _encode_field(
+        5,
+        2,
+        sizes
+        + _encode_field(2, 0, bytes([kind]))
+        + _encode_field(8, 2, name.encode())
+        + _encode_field(9, 2, b"\x01" * 300),
+    )
 
 
 def model(*extra: bytes) -> bytes:
     nodes = [
-        _encoded("Cast", ("w_q",), ("w_f",)),
-        _encoded("Mul", ("w_f", "w_scale"), ("w",)),
-        _encoded("MatMul", ("x", "w"), ("y",)),
+        _encode_node("Cast", ("w_q",), ("w_f",)),
+        _encode_node("Mul", ("w_f", "w_scale"), ("w",)),
+        _encode_node("MatMul", ("x", "w"), ("y",)),
         *extra,
     ]
-    graph = b"".join(_field(1, 2, node) for node in nodes) + tensor("w_q", b"\x02\x03", INT8)
+    graph = b"".join(_encode_field(1, 2, node) for node in nodes) + tensor("w_q", b"\x02\x03", INT8)
     graph += tensor("w_scale", b"\x01\x03", 1)
-    return _field(1, 0, b"\x08") + _field(GRAPH, 2, graph) + _field(8, 1, bytes(8)) + _field(9, 5, bytes(4))
+    return (
+        _encode_field(1, 0, b"\x08")
+        + _encode_field(GRAPH, 2, graph)
+        + _encode_field(8, 1, bytes(8))
+        + _encode_field(9, 5, bytes(4))
+    )
 
 
 def kinds(data: bytes) -> list[str]:
-    (graph,) = (value for number, _, value in _fields(data) if number == GRAPH)
-    return [_node(value).type for number, _, value in _fields(graph) if number == 1]
+    (graph,) = (value for number, _, value in _parse_fields(data) if number == GRAPH)
+    return [_parse_node(value).type for number, _, value in _parse_fields(graph) if number == 1]
 
 
 def test_a_widened_matrix_is_multiplied_as_it_is_stored():
-    changed = computed_in_eight_bits(model())
+    changed = use_integer_products(model())
     assert kinds(changed) == ["Cast", "DynamicQuantizeLinear", "MatMulInteger", "Cast", "Mul", "Mul"]
-    assert computed_in_eight_bits(changed) == changed
+    assert use_integer_products(changed) == changed
 
 
 def test_a_matrix_that_something_else_reads_stays():
-    looked_up = model(_encoded("Gather", ("w", "number"), ("row",)))
-    assert computed_in_eight_bits(looked_up) == looked_up
+    looked_up = model(_encode_node("Gather", ("w", "number"), ("row",)))
+    assert use_integer_products(looked_up) == looked_up
 
 
 @pytest.mark.parametrize("data", [b"\x0f\x01", b"\x3a\x05ab", b"\xff" * 12, b"\x39\x00"])
 def test_what_is_no_model_is_refused(data: bytes):
     with pytest.raises(ValueError, match="not valid"):
-        computed_in_eight_bits(data)
+        use_integer_products(data)
 
 
 @pytest.mark.local
 def test_every_matrix_of_the_embedded_model():
     opened = open_embedder()
     assert isinstance(opened, embedding.MiniLm)
-    changed = kinds(computed_in_eight_bits(opened._model.read_bytes()))
+    changed = kinds(use_integer_products(opened._model.read_bytes()))
     assert changed.count("MatMulInteger") == 36

@@ -21,7 +21,7 @@ from tests.records.synthetic import synthetic_records
 from tests.records.test_reader import p95
 
 asyncpg = pytest.importorskip("asyncpg")
-from callagent.records.postgres import Outbox, PostgresDatabase, deliver, migrate, numbered, pack  # noqa: E402
+from callagent.records.postgres import Outbox, PostgresDatabase, migrate, numbered, read_batch, write_batch  # noqa: E402
 
 pytestmark = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")
 
@@ -45,7 +45,7 @@ async def shipping(store: Store, url: str) -> AsyncIterator[Outbox]:
 
 async def arrived(store: Store, seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
-        while (await asyncio.to_thread(pack, store.path)).lines:
+        while (await asyncio.to_thread(read_batch, store.path)).lines:
             await asyncio.sleep(0.05)
 
 
@@ -182,7 +182,7 @@ async def test_calls_do_not_notice_a_minute_without_the_database(tmp_path: Path,
     await control.close()
 
 
-async def test_a_parcel_that_arrives_twice_changes_nothing(tmp_path: Path, server: PostgresServer) -> None:
+async def test_a_batch_that_arrives_twice_changes_nothing(tmp_path: Path, server: PostgresServer) -> None:
     store = Store(tmp_path / "c.db", outbox=True)
     for record in synthetic_records(5):
         await store.ended(record)
@@ -190,10 +190,10 @@ async def test_a_parcel_that_arrives_twice_changes_nothing(tmp_path: Path, serve
     connection = await asyncpg.connect(server.url)
     await migrate(connection)
     await migrate(connection)
-    parcel = pack(store.path)
+    batch = read_batch(store.path)
     counts = []
     for _ in range(2):
-        await deliver(connection, parcel)
+        await write_batch(connection, batch)
         tables = ("calls", "turns", "metrics")
         counts.append([await connection.fetchval(f"SELECT count(*) FROM {table}") for table in tables])
     assert counts[0] == counts[1]

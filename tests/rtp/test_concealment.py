@@ -50,7 +50,7 @@ def test_nothing_is_made_up_from_nothing() -> None:
 def test_a_bridge_leads_from_the_one_side_to_the_other() -> None:
     for missing in (1, 2, 3):
         for hertz in (80.0, 120.0, 200.0):
-            frames = heard(10, hertz).bridge(missing, tone(10 + missing, hertz))
+            frames = heard(10, hertz).fill_gap(missing, tone(10 + missing, hertz))
             assert [len(frame) for frame in frames] == [320] * missing
             for index, frame in enumerate(frames):
                 error = audioop.add(frame, audioop.mul(tone(10 + index, hertz), 2, -1), 2)
@@ -59,19 +59,19 @@ def test_a_bridge_leads_from_the_one_side_to_the_other() -> None:
 
 def test_nothing_is_blended_after_a_bridge() -> None:
     concealment = heard(10)
-    concealment.bridge(1, tone(11))
+    concealment.fill_gap(1, tone(11))
     assert concealment.received(tone(11)) == tone(11)
 
 
 def test_a_long_bridge_is_silent_in_the_middle() -> None:
-    levels = [audioop.rms(frame, 2) for frame in heard(10).bridge(12, tone(22))]
+    levels = [audioop.rms(frame, 2) for frame in heard(10).fill_gap(12, tone(22))]
     assert levels[5] == levels[6] == 0
     assert levels[0] > levels[3] > 0 < levels[8] < levels[11]
 
 
 def test_a_bridge_out_of_silence_fades_in_and_one_into_silence_fades_out() -> None:
-    assert Concealment().bridge(1, tone(1))[0] != SILENCE
-    (fading,) = heard(10).bridge(1, SILENCE)
+    assert Concealment().fill_gap(1, tone(1))[0] != SILENCE
+    (fading,) = heard(10).fill_gap(1, SILENCE)
     assert audioop.rms(fading, 2) > 1000
 
 

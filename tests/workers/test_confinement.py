@@ -27,7 +27,7 @@ from callagent.errors import ConfigError, WorkerDied
 from callagent.models import open_model
 from callagent.server.local_server import LocalServer
 from callagent.server.projects import flow_settings, open_project, worker_settings
-from callagent.workers.confinement import common_grants, find_programs, open_parts, what_is_open
+from callagent.workers.confinement import common_grants, confinement_gaps, find_programs, open_parts
 from callagent.workers.kernel_limits import describe_gaps, has_socket_filter, landlock_version
 from callagent.workers.private_folder import PrivateFolders, remove_abandoned, remove_tree
 from callagent.workers.process_pool import ProcessPool
@@ -484,7 +484,7 @@ def test_what_a_kernel_leaves_open_is_told_in_words() -> None:
     assert "files" not in describe_gaps(3)
     assert describe_gaps(6) == ""
     if landlock_version() >= 6 and has_socket_filter():
-        assert what_is_open() == ""
+        assert confinement_gaps() == ""
 
 
 @pytest.mark.parametrize("kind", ["adk_desk", "cx_desk", "ferry"])

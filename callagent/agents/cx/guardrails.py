@@ -54,7 +54,7 @@ class Guardrail:
     filter: JsonObject
     """`contentFilter`: banned contents and how they are matched."""
     callbacks: Mapping[str, Code]
-    """Python that decides, by the point at which it runs."""
+    """Callback point, such as `before_model` -> the app's Python that runs there and decides."""
     action: JsonObject
     """What happens when it is triggered."""
     policy: LlmPolicy | None = None
@@ -78,8 +78,9 @@ class Guardrail:
         return self._matches(text, self._banned("bannedContentsInAgentResponse"))
 
     def response(self, app: CxApp) -> Content | None:
-        """Return the content in place of the model's answer; None: the model answers by `prompt` instead."""
-        # An action has one of three kinds. One that has none, or names no agent of the app, is answered by silence.
+        """Return the content that replaces the model's answer; None if the model is to answer by `prompt` instead."""
+        # An action is `respondImmediately`, `transferAgent` or `generativeAnswer`. One that is none of them results in
+        # silence, as does a transfer to an agent that the app does not have.
         responses = objects_at(object_at(self.action, "respondImmediately"), "responses")
         texts = [str(each.get("text")) for each in responses if each.get("text") and not each.get("disabled")]
         if texts:
@@ -93,7 +94,7 @@ class Guardrail:
 
     @property
     def prompt(self) -> str:
-        """The instruction for the answer of a `generativeAnswer`; empty: the action is another one."""
+        """The instruction of an action `generativeAnswer`; empty if the action is another one."""
         return str(object_at(self.action, "generativeAnswer").get("prompt") or "")
 
     def _banned(self, key: str) -> list[str]:
@@ -107,7 +108,7 @@ class Guardrail:
             wanted = _without_marks(each) if plain else each
             pattern = wanted if kind == "REGEXP_MATCH" else re.escape(wanted)
             if kind == "WORD_BOUNDARY_STRING_MATCH":
-                # `\b` would not do: banned words may begin or end with a character that is none of a word, as in `c++`.
+                # `\b` fails where a banned text begins or ends with a character that no word contains, as in `c++`.
                 pattern = rf"(?<!\w){pattern}(?!\w)"
             if _pattern(pattern).search(words):
                 return True
@@ -130,7 +131,7 @@ def safety_settings(data: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def safety_problem(kind: str, threshold: str) -> str:
-    """Return why a safety setting has no effect; empty: it has."""
+    """Return why a safety setting has no effect; empty if it has one."""
     if kind not in [f"HARM_CATEGORY_{harm}" for harm in HARMS]:
         return f"'{kind}' is not a harm category; use HARM_CATEGORY_{', HARM_CATEGORY_'.join(HARMS)}"
     return "" if threshold in THRESHOLDS else f"'{threshold}' is not a threshold; use {', '.join(THRESHOLDS)}"
@@ -161,7 +162,11 @@ def _without_marks(text: str) -> str:
 
 
 class GuardrailChecker:
-    """The check of one call's words against guardrails."""
+    """The check of one call's words against guardrails.
+
+    `subject` is what a callback at this point is given: the model's request (`llm_request`) or also its answer
+    (`llm_response`).
+    """
 
     def __init__(self, worker: ProjectCode, conversation: Conversation, model: LanguageModel) -> None:
         self._worker = worker
@@ -169,6 +174,7 @@ class GuardrailChecker:
         self._model = model
 
     def nested(self, worker: ProjectCode, conversation: Conversation) -> GuardrailChecker:
+        """Return a checker for an agent that runs as a tool, in a conversation of its own."""
         return GuardrailChecker(worker, conversation, self._model)
 
     async def check_caller(
@@ -200,7 +206,7 @@ class GuardrailChecker:
         return None
 
     async def generate_answer(self, prompt: str) -> str:
-        """Return the model's answer to the conversation by another instruction; empty: it did not answer in time."""
+        """Return the model's answer to the conversation, instructed by `prompt`; empty if there is none in time."""
         spoken = [event.content for event in self._conversation.events[-_MAX_EVENTS:] if texts(event.content)]
         messages: list[Message] = [
             {"role": "system", "content": prompt},
@@ -222,8 +228,8 @@ class GuardrailChecker:
         self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: JsonObject
     ) -> bool:
         """Return whether the guardrail's own code decides `TRIGGER`; code that fails triggers nothing."""
-        # A guardrail has no agent of its own: what it declares around an agent runs beside what it declares around the
-        # model.
+        # Guardrails are checked before and after the model only, so the code that one declares for before and after the
+        # agent runs there as well.
         points = (
             [CallbackPoint.BEFORE_AGENT, CallbackPoint.BEFORE_MODEL]
             if point is CallbackPoint.BEFORE_MODEL
@@ -233,9 +239,9 @@ class GuardrailChecker:
             code = guardrail.callbacks.get(each.value)
             if code is None:
                 continue
-            # The worker runs this file's function in the place of the agent's callbacks of the point.
-            more = {"code": code.file, "function": f"{each.value}_callback"}
-            answer = await self._worker.callbacks(invocation, each, {**subject, **more})
+            # With these keys the worker runs the guardrail's function and not the agent's callbacks.
+            own_code = {"code": code.file, "function": f"{each.value}_callback"}
+            answer = await self._worker.callbacks(invocation, each, {**subject, **own_code})
             decided = answer.returned if isinstance(answer.returned, dict) else {}
             if str(decided.get("decision")).upper() == "TRIGGER":
                 return True
@@ -290,7 +296,7 @@ def read_policy(data: JsonObject) -> LlmPolicy | None:
         custom = own.get("customPolicy")
         fail_open = bool(own.get("failOpen"))
         if isinstance(custom, Mapping):
-            # The app's own policy takes the place of ours altogether, its `failOpen` included.
+            # The app's policy replaces the built-in one altogether; its own `failOpen` counts.
             return _policy(custom)
         return LlmPolicy(_PROMPT_INJECTION, of_caller=True, of_agent=False, fail_open=fail_open)
     return None
@@ -299,7 +305,7 @@ def read_policy(data: JsonObject) -> LlmPolicy | None:
 async def is_violated(
     policy: LlmPolicy, model: LanguageModel, events: Sequence[Event], words: str, *, by_caller: bool
 ) -> bool:
-    """Ask the model whether words violate a policy. No answer, or none that can be read, counts as `fail_open` says."""
+    """Ask the model whether words violate a policy. Without a readable answer `fail_open` decides."""
     if not (policy.of_caller if by_caller else policy.of_agent):
         return False
     if policy.allow_short and by_caller and len(words.split()) <= _MAX_SHORT_WORDS:
