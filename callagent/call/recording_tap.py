@@ -23,16 +23,18 @@ MAX_LISTENER_DELAY = 0.5
 class TappedMedia:
     """Media that passes all frames through and copies them: the caller to the left channel, the agent to the right.
 
-    What `start` puts into the path of the frames runs for every one of them, the agent's on the pump thread: it only
-    appends, and never waits.
+    The functions that `start` hands on are called for every frame, that of the agent's frames on the pump thread: they
+    only append, and never wait.
     """
 
     def __init__(self, media: Media, recording: StereoRecording | None = None) -> None:
         self._media = media
         self._recording = recording
         self.caller_hidden = False
-        """Whether the copies hold silence in place of the caller, who is keying or saying secret digits: the tones of
-        the keys are in the audio, too."""
+        """Whether the copies have silence in place of the caller, who keys or says secret digits.
+
+        Keyed digits are hidden as well, because their tones are in the audio.
+        """
         self._taps: tuple[AudioTap, ...] = ()
         """Never changed in place, only replaced, because the pump thread iterates over it."""
 
@@ -49,7 +51,7 @@ class TappedMedia:
     def start(self, sink: FrameSink, source: FrameSource) -> None:
         recording = self._recording
 
-        def heard(pcm: bytes, now: float) -> None:
+        def receive_frame(pcm: bytes, now: float) -> None:
             # The recogniser hears the caller all the same: only the copies are silent.
             copy = _SILENCE if self.caller_hidden else pcm
             if recording is not None:
@@ -58,8 +60,8 @@ class TappedMedia:
                 tap.caller.append(copy)
             sink(pcm, now)
 
-        def sent() -> bytes | None:
-            # On the pump thread: each step here is an append, which the interpreter does at once.
+        def next_frame() -> bytes | None:
+            # This runs on the pump thread: each step is an append, which is atomic and needs no lock.
             frame = source()
             if frame is not None:
                 if recording is not None:
@@ -68,7 +70,7 @@ class TappedMedia:
                     tap.agent.append(frame)
             return frame
 
-        self._media.start(heard, sent)
+        self._media.start(receive_frame, next_frame)
 
     def clear(self) -> float:
         return self._media.clear()
@@ -137,13 +139,13 @@ class RecordingTap:
             self._media.caller_hidden = hidden
 
     async def close(self) -> None:
-        """Complete the file, as far as the disk takes it in `RECORDING_CLOSE_SECONDS`."""
+        """Complete the file, but wait at most `RECORDING_CLOSE_SECONDS` for the disk."""
         if (recording := self._recording) is None:
             return
         # The recording ends on its own thread: a disk that stalls holds up nothing else.
         ending = asyncio.wrap_future(recording.end())
         _, late = await asyncio.wait({ending}, timeout=RECORDING_CLOSE_SECONDS)
-        error = recording.error or ("the disk has not taken all of it yet" if late else None)
+        error = recording.error or ("the disk did not take the whole file in time; check its load" if late else None)
         if error is not None:
             self._recorder.error("recording", error, asyncio.get_running_loop().time())
         if not recording.written and not late:
@@ -152,7 +154,7 @@ class RecordingTap:
     def _begin(self, folder: Path, place: str, now: float) -> StereoRecording | None:
         name = f"{self._recorder.record.id}.wav"
         path = folder / place / name
-        # The project chooses the place, which must not lead out of the folder, by a symbolic link neither.
+        # The project chooses the place: it must not lead out of the folder, not even by a symbolic link.
         try:
             outside = not path.resolve().is_relative_to(folder.resolve())
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and the kinds of their values."""
+"""Arguments that several commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def add_command(commands: Commands, name: str, text: str, run: Command, examples
 
 
 def count(text: str) -> int:
-    """Return the number of an argument, from 1 on."""
-    # `isdigit` is also true for digits of other scripts and for superscripts, which `int` refuses or reads.
+    """Parse an argument that is a whole number of 1 or more."""
+    # `isdigit` is also true for digits of other scripts, which `int` would accept, and for superscripts.
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 1 or more")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of an argument, up to a day."""
+    """Parse an argument that is a number of seconds, above 0 and up to a day."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds up to 86400")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0 and up to 86400")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: its tables, the copying of the store's rows to it, and the queries that web pages send to it."""
+"""PostgreSQL: its tables, the copying of the store's rows to it, and the queries of the web pages."""
 
 from __future__ import annotations
 

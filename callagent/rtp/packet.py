@@ -10,7 +10,7 @@ from callagent.audio import DIGITS
 
 HEADER = struct.Struct("!BBHII")
 VERSION = 2
-_NOTHING_MORE = VERSION << 6
+_PLAIN_FLAGS = VERSION << 6
 """The first octet of a packet without padding, extension and contributing sources."""
 
 
@@ -34,14 +34,14 @@ class RtpPacket(NamedTuple):
             raise ValueError("RTP packet is not valid: it is shorter than its header")
         flags, kind, sequence, timestamp, ssrc = HEADER.unpack_from(data)
         # Nearly all packets: no padding, extension or contributing sources. `tuple.__new__` saves a call in Python.
-        if flags == _NOTHING_MORE:
+        if flags == _PLAIN_FLAGS:
             return tuple.__new__(cls, (kind & 0x7F, sequence, timestamp, ssrc, data[12:], kind > 0x7F, (), None))
         if flags >> 6 != VERSION:
             raise ValueError("RTP packet is not valid: it is not of version 2")
         end = len(data) - _padding(data) if flags & 0x20 else len(data)
         start = HEADER.size + 4 * (flags & 0x0F)
         if start > end:
-            raise ValueError("RTP packet is not valid: its contributing sources are cut")
+            raise ValueError("RTP packet is not valid: its list of contributing sources is cut off")
         csrcs = struct.unpack_from(f"!{flags & 0x0F}I", data, HEADER.size)
         extension = None
         if flags & 0x10:
@@ -62,7 +62,7 @@ class RtpPacket(NamedTuple):
 
 
 def is_rtcp(data: bytes) -> bool:
-    """Whether a datagram on a media port is RTCP: packet types 192 to 223 (RFC 5761 §4)."""
+    """Return whether a datagram on a media port is RTCP: packet types 192 to 223 (RFC 5761 §4)."""
     return len(data) > 1 and 192 <= data[1] <= 223
 
 
@@ -79,7 +79,7 @@ def timestamp_distance(later: int, earlier: int) -> int:
 def _padding(data: bytes) -> int:
     padding = data[-1]
     if not 0 < padding <= len(data) - HEADER.size:
-        raise ValueError("RTP packet is not valid: wrong padding")
+        raise ValueError("RTP packet is not valid: its padding is empty or longer than the payload")
     return padding
 
 
@@ -104,7 +104,7 @@ class TelephoneEvent:
     """The event code; 0 to 15 are the keys of a telephone."""
     end: bool
     duration: int
-    """How long the key has been pressed, in timestamp units, from the timestamp of the packet."""
+    """How long the key has been pressed since the packet's timestamp, in units of timestamps."""
     volume: int = 10
     """Power below 0 dBm0, in dB."""
 
@@ -128,11 +128,11 @@ class DigitReader:
         self._timestamp = 0
 
     def receive(self, event: TelephoneEvent, timestamp: int) -> str | None:
-        """Return the digit with the first packet that tells of it, so that a lost end does not lose the digit."""
+        """Return the digit at the first packet of a key press, None at later ones; no digit waits for an end packet."""
         last = self._last
         if last is not None:
             distance = timestamp_distance(timestamp, self._timestamp)
-            # A repetition of an event that was over before the last one began.
+            # The packet repeats an event that was over before the last one began.
             if distance < 0:
                 return None
             if self._is_same(event, last, distance):
@@ -149,7 +149,7 @@ class DigitReader:
 
     @staticmethod
     def _is_same(event: TelephoneEvent, last: TelephoneEvent, distance: int) -> bool:
-        """Whether the packet goes on with the last event: its timestamp is the event's identity (§2.2.1).
+        """Return whether the packet continues the last event: its timestamp is the event's identity (§2.2.1).
 
         A long event goes on in a segment with a new timestamp (§2.5.1.3), and some senders move the timestamp with
         every packet. Both have a timestamp within the time that the event has already lasted; a new press of the same
@@ -165,7 +165,7 @@ class DigitReader:
 TONE_PACKETS = 5
 END_PACKETS = 3
 PAUSE_FRAMES = 3
-"""Frames of a digit: 100 ms of tone, three packets that tell its end (§2.5.1.4), 60 ms of pause; 220 ms together."""
+"""Frames of a digit: 100 ms of tone, three packets that report its end (§2.5.1.4), 60 ms of pause; 220 ms in all."""
 FRAMES_PER_DIGIT = TONE_PACKETS + END_PACKETS + PAUSE_FRAMES
 
 

@@ -494,6 +494,6 @@ def _secure_receiver(keys: SrtpKeys | None, present: SrtpReceiver | None, now: f
     if keys is None:
         return None
     # A new context would forget which packets have come, and with it the replay protection (RFC 4568 §7.1.4).
-    if present is not None and present.is_of == (keys.receive_suite, keys.receive):
+    if present is not None and present.suite_and_key == (keys.receive_suite, keys.receive):
         return present
     return SrtpReceiver(keys.receive_suite, keys.receive, present, now)

@@ -540,7 +540,7 @@ def _secure_sender(keys: SrtpKeys | None, present: SrtpSender | None) -> SrtpSen
         return None
     # A new context would forget how often the sequence numbers have wrapped around, and could encrypt two packets with
     # the same key stream (RFC 4568 §7.1.4).
-    if present is not None and present.is_of == (keys.send_suite, keys.send):
+    if present is not None and present.suite_and_key == (keys.send_suite, keys.send):
         return present
     return SrtpSender(keys.send_suite, keys.send)
 

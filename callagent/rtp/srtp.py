@@ -21,7 +21,7 @@ class SrtpKeys:
 
 
 class Transform(Protocol):
-    """A direction's protection of a packet. Raises `ValueError` for a packet that is not authentic."""
+    """A function that encrypts or decrypts a packet. Raises `ValueError` for a packet that is not authentic."""
 
     def __call__(self, packet: bytes) -> bytes: ...
 
@@ -31,7 +31,7 @@ class SrtpSender:
 
     def __init__(self, suite: str, key: bytes) -> None:
         """Raises `ValueError` for a suite that is not known or a key of the wrong length."""
-        self.is_of = (suite, key)
+        self.suite_and_key = (suite, key)
         # RTP is sent by the pump's thread and RTCP by the event loop: a context of libsrtp serves one thread at a time.
         self._rtp = _Context(suite, key, inbound=False)
         self._rtcp = _Context(suite, key, inbound=False)
@@ -48,18 +48,18 @@ class SrtpReceiver:
 
     def __init__(self, suite: str, key: bytes, previous: SrtpReceiver | None, now: float) -> None:
         """`previous` is the context before a change of keys."""
-        self.is_of = (suite, key)
+        self.suite_and_key = (suite, key)
         self._context = _Context(suite, key, inbound=True)
         self._previous = None if previous is None else previous._context
         self._previous_until = now + OVERLAP_SECONDS
 
     def unprotect(self, packet: bytes, now: float) -> bytes:
-        return self._open("unprotect", packet, now)
+        return self._unprotect("unprotect", packet, now)
 
     def unprotect_rtcp(self, packet: bytes, now: float) -> bytes:
-        return self._open("unprotect_rtcp", packet, now)
+        return self._unprotect("unprotect_rtcp", packet, now)
 
-    def _open(self, verb: str, packet: bytes, now: float) -> bytes:
+    def _unprotect(self, verb: str, packet: bytes, now: float) -> bytes:
         try:
             return self._context.call(verb, packet)
         except ValueError:
@@ -76,6 +76,8 @@ def prepare_srtp() -> None:
 
 
 class _Context:
+    """A session of libsrtp with one key, for one direction and one thread."""
+
     def __init__(self, suite: str, key: bytes, *, inbound: bool) -> None:
         # Imported here, because programs that encrypt nothing need not have the library loaded.
         from pylibsrtp import Error, Policy, Session

@@ -1,4 +1,4 @@
-"""Trunks: keeps us registered (RFC 3261 §10.2), checks by OPTIONS whether they respond, and knows their addresses."""
+"""Registration at trunks (RFC 3261 §10.2), checks by OPTIONS whether they respond, and lookups of their addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from callagent.sip.message import Address, CSeq, Headers, Hop, Request, Response
 log = get_logger(__name__)
 
 _UNREGISTER_SECONDS = 2.0
-"""For all trunks together, when the server ends."""
+"""Time to unregister from all trunks when the server ends."""
 _LOOKUP_RETRY_SECONDS = 30.0
 _LOOKUP_REPEAT_SECONDS = 300.0
 """Between lookups of a trunk's addresses, after a failure and after a success."""
@@ -124,10 +124,10 @@ class Trunks:
     async def _request(
         self, trunk: TrunkSettings, request: Request, registration: Registration | None
     ) -> Response | None:
-        """Send a request to the trunk's servers in order until one responds, other than by 503."""
+        """Send a request to the trunk's servers in order, until one responds with another status than 503."""
         response = None
         for hop in await self._resolve(trunk):
-            request, response = await self._request_with_proof(trunk, request, hop)
+            request, response = await self._request_with_credentials(trunk, request, hop)
             if registration is not None:
                 registration.note_repeated(request)
             if response is not None and response.status != 503:
@@ -138,20 +138,20 @@ class Trunks:
         self._note_reachable(trunk, response is not None)
         return response
 
-    async def _request_with_proof(
+    async def _request_with_credentials(
         self, trunk: TrunkSettings, request: Request, hop: Hop
     ) -> tuple[Request, Response | None]:
         """Send a request, answer up to `MAX_PROOFS` challenges, and return the last request with its response."""
         response = await self._endpoint.request(request, hop)
         for _ in range(MAX_PROOFS):
-            again = self._proven(trunk, request, response)
+            again = self._with_credentials(trunk, request, response)
             if again is None:
                 break
             request, response = again, await self._endpoint.request(again, hop)
         return request, response
 
     @staticmethod
-    def _proven(trunk: TrunkSettings, request: Request, response: Response | None) -> Request | None:
+    def _with_credentials(trunk: TrunkSettings, request: Request, response: Response | None) -> Request | None:
         if response is None or response.status not in (401, 407) or trunk.credentials is None:
             return None
         return authorized(request, response, trunk.credentials)
@@ -172,7 +172,7 @@ class Trunks:
         if known is None or not known[0].registered:
             return
         registration, hop = known
-        await self._request_with_proof(trunk, registration.request(unregister=True), hop)
+        await self._request_with_credentials(trunk, registration.request(unregister=True), hop)
 
     def _note_registered(self, trunk: TrunkSettings, registered: bool, response: Response | None) -> None:
         state = self.states[trunk.name]
@@ -215,7 +215,7 @@ def _options(server: Uri) -> Request:
 
 
 def _without_via(request: Request) -> Request:
-    """Return the request for another server, where it is a new transaction."""
+    """Return the request without the headers of its transaction, to send it to another server in a new one."""
     headers = Headers(item for item in request.headers if item[0] not in ("Via", "Contact"))
     return Request(headers, request.body, request.method, request.uri)
 
@@ -257,7 +257,7 @@ class Registration:
         return Request(headers, method="REGISTER", uri=self._server)
 
     def note_repeated(self, request: Request) -> None:
-        """Continue the CSeq of a request that was repeated with a proof."""
+        """Continue from the CSeq of the last request sent, which answers to challenges have raised."""
         self._cseq = request.cseq.number
 
     def receive(self, request: Request, response: Response | None) -> float:
@@ -266,14 +266,14 @@ class Registration:
             self.registered = True
             self.service_route = _service_route(response)
             self._failures = 0
-            # Before it expires, with time for a few retransmissions.
+            # The next request follows before the registration expires, with time for a few retransmissions.
             return max(_MIN_REFRESH_SECONDS, 0.9 * _granted(request, response, self._expires))
         self.registered = False
         self.service_route = ()
         if response is not None and response.status == 423 and self._accept_longer(response):
             return 0.0
         self._failures += 1
-        # At random, so that all clients of a registrar that comes back do not arrive at once.
+        # The wait is random, so that not all clients reach a registrar at once when it comes back.
         longest = min(_MAX_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** (self._failures - 1))
         return random.uniform(longest / 2, longest)
 

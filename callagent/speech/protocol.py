@@ -23,7 +23,7 @@ class Transcript:
 
     text: str
     final: bool
-    """False: may still change. True: answers one `finish()`; exactly one for each, empty where nothing was said."""
+    """False: the text may still change. Each `finish()` gets exactly one final transcript, empty without speech."""
     utterance: int
     """Number of the `begin()` it belongs to, from 1."""
     alternatives: tuple[str, ...] = ()
@@ -134,9 +134,9 @@ class SpeechProvider:
     base_url: str = ""
     """`https://…` or `http://…`, also for sockets; empty: the provider's own."""
     model: str = ""
-    """Empty: the one that its file names."""
+    """The provider's own name of the model; empty: the default in the provider's module."""
     voice: str = ""
-    """The provider's own name of the voice used where none is asked for; empty: the one that its file names."""
+    """The provider's own name of the voice used by default; empty: the default in the provider's module."""
     connect_timeout: float = 2.0
     """Seconds from the request to the answer's head, or to the open socket."""
     total_timeout: float = 30.0
@@ -151,16 +151,16 @@ class SpeechProvider:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One name that the settings may give as a recogniser or a voice; each provider's file lists its own."""
+    """A recogniser or voice, or both, under one name of the settings; each provider's module lists its own."""
 
     name: str
     """As `speech.recognizer` and `speech.voice` give it, without a model."""
     documentation: str
-    """One line for the documentation: whose it is, and what it has that others have not."""
+    """Its line in the documentation: the company or software, and what is special about it."""
     key: str = ""
     """The environment variable of its key; empty: a self-hosted server, which has an address and no key."""
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Further environment variables: the setting that each fills, and the value with `{}` for the variable's."""
+    """Further environment variable -> the setting that it fills, and its value, in which `{}` is the variable's."""
     recognizer: Callable[[SpeechProvider], Recognizer] | None = None
     """Opens its recogniser; nothing is sent before the first utterance."""
     voice: Callable[[SpeechProvider], Voice] | None = None
@@ -191,12 +191,11 @@ def section_of(name: str) -> str:
 def accepted_keywords(
     keywords: Sequence[str], count: int, *, max_characters: int = 1000, max_total: int = 10_000
 ) -> list[str]:
-    """Return the first `count` keywords that a provider accepts.
+    """Return at most `count` keywords, of at most `max_characters` each and `max_total` characters together.
 
-    Keywords of more than `max_characters` are left out, and those with which all together would have more than
-    `max_total`: a provider refuses the whole request for one of them.
+    The others are left out, because a provider refuses the whole request for one keyword too many or too long.
     """
-    # A word that does not fit is skipped, not the end: shorter ones after it may still fit.
+    # A word that does not fit is skipped: shorter ones after it may still fit.
     accepted: list[str] = []
     for word in keywords:
         total = len(word) + sum(map(len, accepted))
@@ -211,7 +210,7 @@ def primary_language(language: str) -> str:
 
 
 def voice_name_languages(voice: str) -> Languages:
-    """Return the language that a voice's name begins with (`de-DE-KatjaNeural`), where the provider names them so."""
-    # A multilingual voice begins with one of its languages.
+    """Return the language that a voice's name begins with (`de-DE-KatjaNeural`), or None."""
+    # The name of a multilingual voice begins with only one of its languages.
     beginning = re.match(r"([a-z]{2})-[A-Z]{2}-", voice)
     return frozenset({beginning[1]}) if beginning and "Multilingual" not in voice else None

@@ -1,4 +1,4 @@
-"""Recogniser and voice that follow a script: `script:FILE` in the settings, tests on the virtual clock, benchmarks."""
+"""A recogniser and a voice that follow a script, for settings with `script:FILE`, for tests and for benchmarks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class VoiceScript:
     delay: float = 0.0
     """Seconds until the first chunk."""
     chunk_delay: float = 0.0
-    """Seconds before each further chunk; longer than the chunk, and the playout runs dry."""
+    """Seconds before each further chunk; if they exceed the length of a chunk, the playout runs dry."""
     failing: tuple[str, ...] = ()
     """Texts, as regular expressions, that the voice fails on."""
     fails_after: int = 0
@@ -62,7 +62,7 @@ class ScriptedRecognizer:
         """Read a script: a YAML list of texts and of mappings with the fields of `ScriptedUtterance`."""
         entries = _load(path)
         if not isinstance(entries, list):
-            raise ConfigError(f"{path}: a recogniser's script is a list of utterances")
+            raise ConfigError(f"{path}: a recogniser's script should be a list of utterances, such as `- hello`")
         return cls([_value(ScriptedUtterance, entry, path) for entry in entries])
 
     async def open(self, on_transcript: Callable[[protocol.Transcript], None]) -> protocol.RecognizerStream:
@@ -82,7 +82,7 @@ class ScriptedStream:
         self._on_transcript = on_transcript
         self._timers = 0
         self._pending: dict[int, asyncio.TimerHandle] = {}
-        """By a number of its own, by which a timer that has run removes itself."""
+        """Timers by number; each removes its own entry when it has run."""
         self._partials: list[int] = []
         self._utterance = 0
         self.fed = 0
@@ -137,12 +137,12 @@ class ScriptedStream:
 
 
 class ScriptedVoice:
-    """A voice of bursts of sound, one for each word; the text alone decides how long they are."""
+    """A voice that plays a burst of sound for each word, as long as the word's length, the speed and the script say."""
 
     def __init__(self, script: VoiceScript | None = None) -> None:
         self._script = script or VoiceScript()
         self.spoken: list[str] = []
-        """Every text asked for, in order."""
+        """Every text that was to be spoken, in order."""
         self.settings: list[protocol.VoiceSettings] = []
         """How each text was to be spoken."""
 
@@ -158,7 +158,7 @@ class ScriptedVoice:
         fails = any(re.search(pattern, text) for pattern in script.failing)
         start = 0.0
         for number, word in enumerate(text.split()):
-            # Also without a delay a chunk is a step of the loop of its own: a barge-in can come between two words.
+            # Even a delay of 0 lets the event loop run between two chunks, so that a barge-in can come there.
             await asyncio.sleep(script.chunk_delay if number else script.delay)
             if fails and number >= script.fails_after:
                 raise ProviderError(f"the scripted voice fails on '{text}'")
@@ -207,7 +207,7 @@ def _load(path: Path) -> object:
 
 
 def _value(kind: type[ScriptT], entry: object, path: Path) -> ScriptT:
-    """Return a script's mapping as the dataclass `kind`; a bare text is its first field. Raises `ConfigError`."""
+    """Return an entry of a script as a `kind`; a bare text is the value of its first field. Raises `ConfigError`."""
     names = [field.name for field in fields(kind)]
     if isinstance(entry, str):
         entry = {names[0]: entry}

@@ -1,4 +1,4 @@
-"""An agent as text: no leg, no speech. For trying a project out, for tests and for other programs."""
+"""Text conversations with an agent, without a leg and without speech, for people, tests and other programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ END_ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What a text conversation is to be like."""
+    """The settings of one text conversation."""
 
     caller: str | None = None
     callee: str | None = None
@@ -77,7 +77,7 @@ class TurnRow(TypedDict):
     ended: EndRow | None
     """None: the call goes on."""
     attachments: NotRequired[list[object]]
-    """With the next two: what a screen would show."""
+    """This and the next two fields are what a screen would show."""
     suggestions: NotRequired[list[object]]
     call_actions: NotRequired[list[object]]
 
@@ -102,10 +102,10 @@ class _Turn:
     suggestions: list[object] = field(default_factory=list)
     call_actions: list[object] = field(default_factory=list)
     sentences: int = 0
-    """How many were said since the last function or answer of the model: the sentences of one streamed answer."""
+    """Utterances since the last function or model answer: the sentences of an answer that is being streamed."""
 
     def join_sentences(self) -> None:
-        """Make one utterance of a model's answer, which comes sentence by sentence."""
+        """Join the sentences of a streamed answer into one utterance."""
         if self.sentences > 1:
             self.agent[-self.sentences :] = [" ".join(self.agent[-self.sentences :])]
         self.sentences = 0
@@ -118,7 +118,7 @@ class TextCall:
         self._agent = agent
         self._info = info
         self._turns: list[_Turn] = []
-        self._filling: asyncio.Task[None] | None = None
+        self._filler_task: asyncio.Task[None] | None = None
         self._record = CallRecord(
             id=info.call_id,
             environment=options.environment,
@@ -138,7 +138,7 @@ class TextCall:
         return await self._run(_Turn(0, ""), self._agent.start)
 
     async def say(self, text: str) -> TurnRow:
-        """Play the next turn; in one with an empty text the caller is silent."""
+        """Play the next turn; an empty text means that the caller is silent."""
         turn = _Turn(len(self._turns), text)
         return await self._run(turn, partial(self._agent.reply, agents.CallerTurn(text=text)))
 
@@ -163,9 +163,9 @@ class TextCall:
         started = datetime.now(UTC).isoformat()
         try:
             await run_agent(partial(self._perform, turn))
-        # Also after an error, or a filler would come in the next turn.
+        # Fillers stop after an error, too: otherwise one could come in the next turn.
         finally:
-            self._stop_filling()
+            self._stop_fillers()
         # Text is read as soon as it is written: the caller has heard all of it.
         self._agent.heard(" ".join(turn.agent), cut=False)
         known = self._agent.record()
@@ -175,7 +175,7 @@ class TextCall:
     def _perform(self, turn: _Turn, action: agents.Action) -> None:
         match action:
             case agents.Say(text):
-                self._stop_filling()
+                self._stop_fillers()
                 turn.agent.append(text)
                 turn.sentences += 1
             # A streamed answer ends here: its sentences were one utterance.
@@ -184,13 +184,13 @@ class TextCall:
             case agents.FunctionStarted(latency=latency):
                 turn.sentences = 0
                 if latency is not None:
-                    self._filling = asyncio.create_task(self._fill(turn, latency))
+                    self._filler_task = asyncio.create_task(self._speak_fillers(turn, latency))
             case agents.WaitStarted(latency=latency):
-                self._filling = asyncio.create_task(self._fill(turn, latency))
+                self._filler_task = asyncio.create_task(self._speak_fillers(turn, latency))
             case agents.WaitEnded():
-                self._stop_filling()
+                self._stop_fillers()
             case agents.FunctionEnded():
-                self._stop_filling()
+                self._stop_fillers()
                 turn.sentences = 0
                 turn.functions.append(action)
             case agents.Listen(settings):
@@ -204,7 +204,7 @@ class TextCall:
             case agents.Handoff():
                 turn.ended = {"reason": EndReason.HANDOFF.value, "handoff": _handoff(action)}
 
-    async def _fill(self, turn: _Turn, latency: agents.LatencyControl) -> None:
+    async def _speak_fillers(self, turn: _Turn, latency: agents.LatencyControl) -> None:
         """Say fillers as their times come; text has no length, so each takes as long as the project expects it to."""
         await asyncio.sleep(latency.delay_before_start)
         for response in latency.responses:
@@ -212,10 +212,10 @@ class TextCall:
             self._agent.filler_spoken(response.text)
             await asyncio.sleep(response.duration + latency.silence_after_each)
 
-    def _stop_filling(self) -> None:
-        if self._filling is not None:
-            self._filling.cancel()
-            self._filling = None
+    def _stop_fillers(self) -> None:
+        if self._filler_task is not None:
+            self._filler_task.cancel()
+            self._filler_task = None
 
     def _fill_record(self, ended: EndRow | None) -> None:
         known, record = self._agent.record(), self._record
@@ -238,8 +238,8 @@ async def run_chat(
 ) -> EndReason | None:
     """Play `messages` (None: ask for them on standard input) and write what the agent does.
 
-    Returns the reason why the call ended; None where it did not, but the messages did. Raises what the agent raises,
-    after the end function has run.
+    Returns the reason for which the agent ended the call; None if the messages ran out, or the user left, before that.
+    Raises what the agent raises, after the end function has run.
     """
     lines = _typed_lines(out) if messages is None else _lines_of(messages)
     while True:

@@ -130,8 +130,8 @@ _DEVICES = {
 def import_grants(project: Path) -> list[kernel.Grant]:
     """Return the grants that only an import needs: to list the project's folder and the one around this package.
 
-    Python lists folders to find modules, and a project's format to find its files. The content of the two folders is
-    granted elsewhere, because parts of it may be closed.
+    Python lists folders to find modules, and a project's format to find its files. The files in the two
+    folders that may be read are those of `common_grants`.
     """
     return [kernel.Grant(str(folder), kernel.READ_FOLDER) for folder in (project, _PACKAGE.parent)]
 

@@ -136,7 +136,7 @@ async def test_recordings_on_a_disk_that_stalls_hold_up_nothing_but_themselves(
     await asyncio.gather(*(tape.close() for tape in tapes))
     assert await asyncio.to_thread(lambda: "others have a thread") == "others have a thread"
     assert [recorder.record.recording for recorder in recorders] == [str(pipe) for pipe in pipes]
-    assert all("has not taken all of it" in recorder.record.errors[0]["detail"] for recorder in recorders)
+    assert all("did not take the whole file in time" in recorder.record.errors[0]["detail"] for recorder in recorders)
     readers = [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in pipes]
     for recording in recordings:
         assert recording is not None

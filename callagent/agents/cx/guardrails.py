@@ -164,7 +164,7 @@ def _without_marks(text: str) -> str:
 class GuardrailChecker:
     """The check of one call's words against guardrails.
 
-    `subject` is what a callback at this point is given: the model's request (`llm_request`) or also its answer
+    `subject` is what a callback at this point is given: the model's request (`llm_request`) or its answer
     (`llm_response`).
     """
 

@@ -1,4 +1,4 @@
-"""The description of a tree project by its own Python, which a worker imports: agents, tools and errors."""
+"""What a worker reports after it has imported the Python of a tree project: agents, tools and errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = get_logger(__name__)
 T = TypeVar("T")
 DESCRIBE_TIMEOUT = 60.0
 """Seconds for a worker to import the project and describe it."""
-AGAIN_SECONDS = 30.0
-"""Seconds between two attempts to reach tool servers that were unreachable; a call that opens starts an attempt."""
+RETRY_SECONDS = 30.0
+"""Seconds after which unreachable tool servers may be tried again; the next call that opens starts the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ProjectDescription:
     """What a worker says of a project after importing it."""
 
     answer: PlainObject
-    """The worker's whole answer; its form is the format's."""
+    """The worker's whole answer, whose fields depend on the project's format."""
     errors: list[Finding]
     """Errors in the project's Python."""
     unreachable: list[Finding]
@@ -63,8 +63,8 @@ def _findings(answer: PlainObject, key: str) -> list[Finding]:
 class DescribedProject(Generic[T]):
     """What is built from a project's description: `T` is the format's tree of agents.
 
-    A project opens without the tools of servers that are unreachable. They are looked for again beside the calls, and
-    calls that open afterwards have them.
+    A project opens without the tools of servers that are unreachable. They are tried again while calls go on, and
+    calls that open afterwards have the tools.
     """
 
     def __init__(
@@ -74,46 +74,46 @@ class DescribedProject(Generic[T]):
         self._name = name
         self._ask = ask
         self._build = build
-        self._made: T | None = None
-        self._one_at_a_time = asyncio.Lock()
-        self._look_at: float | None = None
-        """Loop time of the next attempt to reach servers; None: none is unreachable."""
-        self._looking: asyncio.Task[None] | None = None
+        self._built: T | None = None
+        self._lock = asyncio.Lock()
+        self._retry_at: float | None = None
+        """Loop time from which unreachable servers are tried again; None: none is unreachable."""
+        self._retry: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
         """Return what was built last. Raises `ProjectError` and `WorkerError`, the first time only."""
         # Calls that come while the project is described for the first time wait for that one description.
-        async with self._one_at_a_time:
-            if self._made is None:
-                self._made = await self._look()
-        # Beside the calls: no call that opens waits for a server that does not answer.
+        async with self._lock:
+            if self._built is None:
+                self._built = await self._describe()
+        # In a task of its own: no call that opens waits for a server that does not answer.
         now = asyncio.get_running_loop().time()
-        is_looking = self._looking is not None and not self._looking.done()
-        if self._look_at is not None and now >= self._look_at and not is_looking:
-            self._looking = asyncio.create_task(self._look_again())
-        return self._made
+        is_retrying = self._retry is not None and not self._retry.done()
+        if self._retry_at is not None and now >= self._retry_at and not is_retrying:
+            self._retry = asyncio.create_task(self._describe_again())
+        return self._built
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait({self._looking})
+        if self._retry is not None:
+            self._retry.cancel()
+            await asyncio.wait({self._retry})
 
-    async def _look(self) -> T:
+    async def _describe(self) -> T:
         described = await self._ask()
         if described.errors:
             listed = "\n".join(f"  {error}" for error in described.errors)
             raise ProjectError(f"{self._name} cannot be loaded:\n{listed}")
         for each in described.unreachable:
             log.warning("toolset_unreachable", file=each.file, line=each.line, error=each.message)
-        # From now, not from the beginning: asking servers that do not answer takes its time itself.
+        # Counted from the end of the attempt, because waiting for servers that do not answer takes time as well.
         now = asyncio.get_running_loop().time()
-        self._look_at = now + AGAIN_SECONDS if described.unreachable else None
+        self._retry_at = now + RETRY_SECONDS if described.unreachable else None
         return self._build(described.answer)
 
-    async def _look_again(self) -> None:
+    async def _describe_again(self) -> None:
         try:
-            self._made = await self._look()
+            self._built = await self._describe()
         except (WorkerError, ProjectError) as error:
-            # What was described before stays in use.
+            # The last description that succeeded stays in use.
             log.warning("project_not_described", error=str(error))
-            self._look_at = asyncio.get_running_loop().time() + AGAIN_SECONDS
+            self._retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS

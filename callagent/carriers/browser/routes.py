@@ -20,8 +20,8 @@ from callagent.web import Right, ServerHooks, require
 
 PHONE_PATH: Final = "/api/phone"
 CAPTION_SECONDS: Final = 0.1
-"""Time between two looks at the captions."""
-_TEXT_BOUND: Final = 64
+"""Seconds between two checks whether the captions have changed."""
+_MAX_NUMBER_CHARACTERS: Final = 64
 
 log = get_logger(__name__)
 
@@ -44,12 +44,14 @@ class PhoneRoutes:
     async def phone(self, request: web.Request) -> web.StreamResponse:
         identity = require(request, Right.CALL)
         number = request.query.get("number", "")
-        if len(number) > _TEXT_BOUND or not (number.isprintable() or not number):
-            raise web.HTTPBadRequest(text=f"number should be text of at most {_TEXT_BOUND} characters")
+        if len(number) > _MAX_NUMBER_CHARACTERS or not (number.isprintable() or not number):
+            raise web.HTTPBadRequest(
+                text=f"number should be printable text of at most {_MAX_NUMBER_CHARACTERS} characters"
+            )
         ws = web.WebSocketResponse(timeout=CLOSE_SECONDS, compress=False, max_msg_size=MAX_MESSAGE_BYTES)
         if not ws.can_prepare(request):
-            raise web.HTTPBadRequest(text="this is the socket of the page /phone")
-        # Refused before the upgrade, where an answer can still have a status and a Retry-After.
+            raise web.HTTPBadRequest(text="a WebSocket is expected here; open the page /phone to make a call")
+        # The call is refused before the upgrade: only then can the answer have a status and a Retry-After.
         if self._hooks.draining() or not self._hooks.admit():
             raise web.HTTPServiceUnavailable(text="no more calls are taken now", headers={"Retry-After": "5"})
         await ws.prepare(request)
@@ -61,7 +63,7 @@ class PhoneRoutes:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(socket.write())
-                captions = group.create_task(self._show(leg))
+                captions = group.create_task(self._send_captions(leg))
                 await self._serve(leg, socket)
                 captions.cancel()
         finally:
@@ -71,7 +73,7 @@ class PhoneRoutes:
     async def _serve(self, leg: BrowserLeg, socket: MediaSocket) -> None:
         """Serve the socket from its first message to its end, and tell the leg of the end."""
         try:
-            # The outermost edge of one call's audio: the other calls go on.
+            # An unexpected error ends this call only; the other calls go on.
             with log.contain("phone_failed") as boundary:
                 await self._feed(leg, socket)
             if boundary.error is not None:
@@ -96,8 +98,8 @@ class PhoneRoutes:
             leg.fail(str(error))
             socket.close(PROTOCOL_ERROR)
 
-    async def _show(self, leg: BrowserLeg) -> None:
-        """Send captions when they change: the caller's words as they come, the agent's, and how long answers took."""
+    async def _send_captions(self, leg: BrowserLeg) -> None:
+        """Send captions when they change: the words of the caller and of the agent, and how long answers took."""
         last: Mapping[str, object] = {}
         while not leg.closed:
             captions = self._hooks.captions(leg.info.call_id)

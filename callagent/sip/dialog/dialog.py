@@ -26,7 +26,7 @@ class Dialog:
     remote_cseq: int | None = None
     local_contact: Address = field(default_factory=lambda: Address(Uri("sip")))
     resolved: dict[Uri, Hop] = field(default_factory=dict)
-    """Servers of the URIs that name a host, filled in by the owner of the sockets when DNS has answered."""
+    """URI with a host name -> its server, which the endpoint enters when DNS has answered."""
 
     @classmethod
     def of_server(cls, request: Request, tag: str, peer: Hop, contact: Address) -> Dialog:
@@ -80,10 +80,10 @@ class Dialog:
         return Request(headers, method=method, uri=uri)
 
     def next_hop(self) -> Hop:
-        """Return where requests go: to the first route or the peer's Contact.
+        """Return the server that requests go to: that of the first route or else of the peer's Contact.
 
-        To the address that the peer sent from if that URI asks for another transport, or names a host that DNS has not
-        resolved.
+        If that URI has another transport, or a host that DNS has not resolved, requests go to the host that the peer
+        sent from.
         """
         next_uri = self.next_uri()
         hop = hop_of(next_uri) or self.resolved.get(next_uri)
@@ -129,7 +129,7 @@ class Dialog:
 
 
 def asks_for_sips(request: Request) -> bool:
-    """Whether our Contact in the dialog of this request must be a sips URI (§12.1.1)."""
+    """Return whether our Contact in the dialog of this request must be a sips URI (§12.1.1)."""
     routes = _record_route(request)
     nearest = routes[0].uri if routes else _target(request, request.uri)
     return "sips" in (request.uri.scheme, nearest.scheme)

@@ -1,4 +1,4 @@
-"""Azure: `POST /cognitiveservices/v1` for voices, `POST /speech/recognition/…`; the base URL names the region."""
+"""Azure: voices by `POST /cognitiveservices/v1`, recognisers by `POST /speech/recognition/…`, on a region's hosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AzureVoice:
 
     speaks_ssml = True
     max_text_bytes = 5000
-    """Bytes. An answer has at most ten minutes of audio (Speech service quotas and limits)."""
+    """Text for less than the ten minutes of an answer (Azure's documentation: Speech service quotas and limits)."""
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class AzureVoice:
         await self._client.close()
 
     def _ssml(self, text: str, settings: protocol.VoiceSettings) -> str:
-        """Return the document of a request; text without markup becomes one, too, as language and voice stand in it."""
+        """Return the SSML of a request. Text without markup needs it, too: only SSML names the language and voice."""
         from callagent.speech.text_processing import attribute, markup
 
         voice = settings.name or self._settings.voice or VOICE

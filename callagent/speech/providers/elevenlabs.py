@@ -24,7 +24,7 @@ LINE_LIMIT = 1 << 20
 MESSAGE_LIMIT = 1 << 18
 MAX_KEYWORDS, KEYWORD_CHARACTERS = 50, 20
 """Keywords of a request, and characters of each: ElevenLabs refuses more, and longer ones."""
-# The kinds of errors that mean what an HTTP status does: asking again is of no use, or somebody has to act.
+# Error types that mean the same as an HTTP status: they are raised as `ProviderRefused` with that status.
 _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "resource_exhausted": 429}
 
 
@@ -32,7 +32,7 @@ class ElevenLabsVoice:
     """A voice over HTTP, whose answer has the time of every character: word times are made from them."""
 
     max_text_bytes = 5000
-    """Bytes. Models take 5000 characters or more (Models, character limits)."""
+    """Every model accepts this much (ElevenLabs' documentation: Models, character limits)."""
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
@@ -43,11 +43,10 @@ class ElevenLabsVoice:
         url = self._settings.url(BASE_URL, f"/v1/text-to-speech/{voice}/stream/with-timestamps?output_format=ulaw_8000")
         model = self._settings.model or SPEAK_MODEL
         body: MutableJsonObject = {"text": text, "model_id": model}
-        # Multilingual v2 takes no language: it goes by that of the text.
+        # Multilingual v2 accepts no language: it detects that of the text.
         if "multilingual_v2" not in model:
             body["language_code"] = protocol.primary_language(settings.language)
-        # Speeds outside of what the API accepts are brought to the next one inside: the text is worth more than its
-        # pace.
+        # The API refuses speeds outside of 0.7 to 1.2: speech at the nearest allowed speed is better than none.
         if settings.speed != 1.0:
             body["voice_settings"] = {"speed": min(max(settings.speed, 0.7), 1.2)}
         lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, body)

@@ -236,7 +236,7 @@ class Catalog:
         if tool.name.rpartition(".")[2] in keys.MCP_TOOLSETS:
             return McpToolset
         path = tool.name if "." in tool.name else f"google.adk.tools.{tool.name}"
-        found = google_modules.built_in(path)
+        found = google_modules.find_stand_in(path)
         if found is None:
             found = tools.UNAVAILABLE.get(tool.name.rpartition(".")[2])
         if found is None:

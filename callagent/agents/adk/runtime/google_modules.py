@@ -18,7 +18,7 @@ _GENAI = {
         "UserContent", "VoiceConfig",
     )
 }  # fmt: skip
-_AGENT = {"Agent": google_classes.LlmAgent, "LlmAgent": google_classes.LlmAgent}
+_LLM_AGENT = {"Agent": google_classes.LlmAgent, "LlmAgent": google_classes.LlmAgent}
 _CONTEXTS = {
     name: getattr(google_classes, name)
     for name in ("CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext")
@@ -31,7 +31,7 @@ _MODELS = {
 }
 _EVENTS = {"Event": google_classes.Event, "EventActions": google_classes.EventActions}
 _AGENTS = {
-    **_AGENT,
+    **_LLM_AGENT,
     **_CONTEXTS,
     **{name: getattr(google_classes, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
 }
@@ -46,7 +46,7 @@ _MCP_PARAMETERS = {
     for name in ("SseConnectionParams", "StdioConnectionParams", "StdioServerParameters",
                  "StreamableHTTPConnectionParams")
 }  # fmt: skip
-_KEPT: Mapping[str, object] = {
+_STORAGE_TOOLS: Mapping[str, object] = {
     "load_artifacts": tools.load_artifacts,
     "load_memory": tools.load_memory,
     "preload_memory": tools.preload_memory,
@@ -61,7 +61,7 @@ _TOOLS = {
         )
     },
     **tools.UNAVAILABLE,
-    **_KEPT,
+    **_STORAGE_TOOLS,
     **_MCP,
     "ToolContext": google_classes.ToolContext,
 }  # fmt: skip
@@ -76,7 +76,7 @@ _MODULES: Mapping[str, Mapping[str, object]] = {
     "google.adk.agents.base_agent_config": {"BaseAgentConfig": google_classes.BaseAgentConfig},
     "google.adk.agents.callback_context": {"CallbackContext": google_classes.CallbackContext},
     "google.adk.agents.invocation_context": {"InvocationContext": google_classes.InvocationContext},
-    "google.adk.agents.llm_agent": _AGENT,
+    "google.adk.agents.llm_agent": _LLM_AGENT,
     "google.adk.agents.loop_agent": {"LoopAgent": google_classes.LoopAgent},
     "google.adk.agents.parallel_agent": {"ParallelAgent": google_classes.ParallelAgent},
     "google.adk.agents.readonly_context": {"ReadonlyContext": google_classes.ReadonlyContext},
@@ -146,7 +146,7 @@ def install() -> None:
             setattr(sys.modules[parent], child, module)
 
 
-def built_in(path: str) -> object:
+def find_stand_in(path: str) -> object:
     """Return what a dotted path into `google.adk` names, or None when there is no such stand-in."""
     module, _, name = path.rpartition(".")
     return _MODULES.get(module, {}).get(name)

@@ -36,7 +36,7 @@ def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
     texts = [select_parts(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
     texts.append(PERSONAS.get(app.persona, ""))
 
-    # A name that is not known stays as it is written; of agents and tools, `check` reports those that lead nowhere.
+    # Unknown names stay as they are written; `check` reports those of agents and tools.
     def static(found: re.Match[str]) -> str:
         return show(variables[found[1]]) if found[1] in variables else found[0]
 
@@ -72,9 +72,9 @@ def show(value: object) -> str:
 
 log = get_logger(__name__)
 _TAG = re.compile(r"\{%-?\s*(if|elif|else|endif)\b\s*(.*?)\s*-?%\}", re.DOTALL)
-_WORDS = {"and": "&&", "or": "||", "not": "!", "True": "true", "False": "false", "None": "null"}
-# Texts are matched as a whole first, so that the words in them stay as they are.
-_WORD = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\b(?:and|or|not|True|False|None)\b")
+_CEL_WORDS = {"and": "&&", "or": "||", "not": "!", "True": "true", "False": "false", "None": "null"}
+# String literals are matched as a whole first, so that the words in them are not translated.
+_PYTHON_WORD = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\b(?:and|or|not|True|False|None)\b")
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class _Level:
 def select_parts(text: str, variables: Mapping[str, object]) -> str:
     """Return a text without the parts whose conditions do not hold.
 
-    A text with a condition that cannot be read or closed is returned as it is: `check` reports it.
+    A text with an invalid condition or a tag without its counterpart is returned unchanged: `check` reports it.
     """
     if any(True for _ in condition_problems(text)):
         return text
@@ -109,7 +109,7 @@ def select_parts(text: str, variables: Mapping[str, object]) -> str:
 
 
 def condition_problems(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and reason of each condition that cannot be read, and of each tag without its counterpart."""
+    """Yield the line of each invalid condition and of each tag without its counterpart, and what is wrong there."""
     open_lines: list[int] = []
     for tag in _TAG.finditer(text):
         line = text.count("\n", 0, tag.start()) + 1
@@ -143,7 +143,7 @@ def _tag_end(text: str, tag: re.Match[str]) -> int:
 
 
 def _apply_tag(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, object]) -> None:
-    """Move the stack of open `if`s over one tag."""
+    """Update the stack of open `if`s for one tag."""
     match tag:
         case "if":
             # In a part that is left out, conditions are not evaluated: they may need variables that are not set there.
@@ -160,7 +160,7 @@ def _apply_tag(levels: list[_Level], tag: str, condition: str, variables: Mappin
 
 
 def _holds(condition: str, variables: Mapping[str, object]) -> bool:
-    """Return whether a condition holds; one that fails does not, and the log says why."""
+    """Return whether a condition holds; if it cannot be evaluated, log the reason and return False."""
     # Published apps name variables in each of these ways.
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
@@ -174,7 +174,7 @@ def _holds(condition: str, variables: Mapping[str, object]) -> bool:
 @lru_cache(maxsize=1000)
 def _expression(condition: str) -> Expression:
     """Parse a condition, with Python's words outside of string literals put into CEL's. Raises ValueError."""
-    return Expression(_WORD.sub(lambda found: _WORDS.get(found[0], found[0]), condition), _is_true)
+    return Expression(_PYTHON_WORD.sub(lambda found: _CEL_WORDS.get(found[0], found[0]), condition), _is_true)
 
 
 def _is_true(value: object) -> bool:

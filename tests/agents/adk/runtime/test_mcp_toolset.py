@@ -58,7 +58,7 @@ async def test_a_server_that_is_away_is_a_warning_and_its_tools_come_when_it_is_
     (finding,) = (await check_adk_imports(pool)).warnings
     assert (finding.file, finding.line) == ("root_agent.yaml", 4)
     assert "its tools are not known" in finding.message
-    monkeypatch.setattr("callagent.agents.tree.description.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("callagent.agents.tree.description.RETRY_SECONDS", 0.0)
     loaded = load_adk_project(project, scripted(), pool)
     try:
         assert tools_of_root(await loaded.prepare()) == []

@@ -92,7 +92,7 @@ async def test_a_server_that_was_away_offers_its_tools_when_it_is_back(
     pool = InProcessPool(cx_runtime(app))
     (finding,) = (await check_cx_imports(pool)).warnings
     assert (finding.file, finding.line) == ("toolsets/towns/towns.json", 1)
-    monkeypatch.setattr("callagent.agents.tree.description.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("callagent.agents.tree.description.RETRY_SECONDS", 0.0)
     project = load_cx_app(app, scripted(), pool)
     try:
         assert "Towns_add" not in [tool.name for tool in (await project.prepare()).tools]
