@@ -166,6 +166,7 @@ _TO_FLOAT = b"\x0a\x02to\x18\x01\xa0\x01\x02"
 """AttributeProto `to` of a Cast: `{name: "to", i: FLOAT, type: INT}`."""
 _LENGTH, _VARINT, _SIZES = 2, 0, {1: 8, 5: 4}
 """Wire types: values with a length, variable-length integers, and those of a fixed size with their bytes."""
+_DAMAGED = "the model is not valid: its protocol buffer is damaged"
 
 Field = tuple[int, int, bytes]
 """A field of a protocol buffer: its number, its wire type, and the value's bytes."""
@@ -301,9 +302,9 @@ def _parse_fields(message: bytes) -> Iterator[Field]:
         elif wire in _SIZES:
             end = at + _SIZES[wire]
         else:
-            raise ValueError("the model is not valid")
+            raise ValueError(_DAMAGED)
         if end > len(message):
-            raise ValueError("the model is not valid")
+            raise ValueError(_DAMAGED)
         yield number, wire, message[begin:end]
         at = end
 
@@ -321,7 +322,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
-    raise ValueError("the model is not valid")
+    raise ValueError(_DAMAGED)
 
 
 def _encode_varint(value: int) -> bytes:

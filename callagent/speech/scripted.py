@@ -60,10 +60,10 @@ class ScriptedRecognizer:
     @classmethod
     def read(cls, path: Path) -> ScriptedRecognizer:
         """Read a script: a YAML list of texts and of mappings with the fields of `ScriptedUtterance`."""
-        entries = _load(path)
+        entries = _load_yaml(path)
         if not isinstance(entries, list):
-            raise ConfigError(f"{path}: a recogniser's script should be a list of utterances, such as `- hello`")
-        return cls([_value(ScriptedUtterance, entry, path) for entry in entries])
+            raise ConfigError(f"{path}: a recogniser's script is a list of utterances such as `- hello`")
+        return cls([_read_entry(ScriptedUtterance, entry, path) for entry in entries])
 
     async def open(self, on_transcript: Callable[[protocol.Transcript], None]) -> protocol.RecognizerStream:
         return ScriptedStream(self._script, on_transcript)
@@ -149,7 +149,7 @@ class ScriptedVoice:
     @classmethod
     def read(cls, path: Path) -> ScriptedVoice:
         """Read a script: a YAML mapping with the fields of `VoiceScript`."""
-        return cls(_value(VoiceScript, _load(path), path))
+        return cls(_read_entry(VoiceScript, _load_yaml(path), path))
 
     async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         self.spoken.append(text)
@@ -192,7 +192,7 @@ def _burst(samples: int) -> bytes:
     return wave.tobytes()
 
 
-def _load(path: Path) -> object:
+def _load_yaml(path: Path) -> object:
     """Return the content of a YAML file. Raises `ConfigError`."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -206,7 +206,7 @@ def _load(path: Path) -> object:
     return content
 
 
-def _value(kind: type[ScriptT], entry: object, path: Path) -> ScriptT:
+def _read_entry(kind: type[ScriptT], entry: object, path: Path) -> ScriptT:
     """Return an entry of a script as a `kind`; a bare text is the value of its first field. Raises `ConfigError`."""
     names = [field.name for field in fields(kind)]
     if isinstance(entry, str):

@@ -31,14 +31,14 @@ PERSONAS = {
 def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
     """Return the global instruction and the agent's, as the model reads them.
 
-    `{{name}}` becomes the variable's value. `{name}` stays: its value is told in the history when it changes.
+    `{{name}}` becomes the variable's value. `{name}` stays: the history tells the model its value whenever it changes.
     """
     texts = [select_parts(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
     texts.append(PERSONAS.get(app.persona, ""))
 
     # Unknown names stay as they are written; `check` reports those of agents and tools.
     def static(found: re.Match[str]) -> str:
-        return show(variables[found[1]]) if found[1] in variables else found[0]
+        return _as_text(variables[found[1]]) if found[1] in variables else found[0]
 
     def reference(found: re.Match[str]) -> str:
         kind, name = found[1].upper(), found[2]
@@ -60,10 +60,10 @@ def dynamic_names(app: CxApp, agent: str) -> list[str]:
 
 def state_update(name: str, value: object) -> str:
     """Return the text that tells the model a variable's value."""
-    return f"<state_update>{name}: {show(value)}</state_update>"
+    return f"<state_update>{name}: {_as_text(value)}</state_update>"
 
 
-def show(value: object) -> str:
+def _as_text(value: object) -> str:
     """Return a variable's value as text: texts as they are, other values as JSON, nothing for None."""
     if isinstance(value, str):
         return value
