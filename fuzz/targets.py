@@ -9,7 +9,7 @@ from itertools import count
 from callagent.rtp import PCMU, RtpParameters, RtpSender
 from callagent.rtp.packet import TelephoneEvent
 from callagent.rtp.receiver import RtpReceiver
-from callagent.rtp.rtcp import Report, ReportBlock, Reports, compound, parse_reports
+from callagent.rtp.rtcp import Report, ReportBlock, Reports, compound_packet, parse_reports
 from callagent.sip import (
     UNPROVEN,
     Account,
@@ -191,7 +191,7 @@ def seeds(name: str) -> list[bytes]:
         "sip": [INVITE, INVITE.replace(b"INVITE", b"OPTIONS"), *_messages(offer)],
         "sdp": [offer, *_descriptions(offer)],
         "rtp": [b"".join(bytes([len(each)]) + each for each in packets)],
-        "rtcp": [compound(Report(7, (block,), 1 << 40, 5, 6, 7), "peer", goodbye=True)],
+        "rtcp": [compound_packet(Report(7, (block,), 1 << 40, 5, 6, 7), "peer", goodbye=True)],
         "digest": [proof.encode(), challenge.encode(), proof.replace("uri=", "algorithm=SHA-256, uri=").encode()],
     }
     return found[name]

@@ -1,4 +1,4 @@
-"""Carries out what the agent asks for, except for leaving: speech, listening, fillers, sounds, DTMF, the recording."""
+"""Carries out the agent's actions that do not end or transfer the call: speech, listening, sounds, DTMF, recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 class AgentActions:
-    """Carries out the agent's actions in one call."""
+    """The agent's actions in one call, except those that end or transfer it."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class AgentActions:
         """The language that the agent speaks now."""
         return self._voice.language
 
-    def note(self, action: agents.Action, now: float) -> bool:
-        """Carry out actions that hold even if the caller has interrupted the reply; return whether this is one."""
-        # A function that runs is not stopped by an interruption: its effects are real, and so is their record.
+    def perform_lasting(self, action: agents.Action, now: float) -> bool:
+        """Carry out an action that counts even after an interruption of the reply; return False for other actions."""
+        # An interruption does not stop a function that runs: what it did has to be recorded.
         match action:
             case agents.FunctionEnded(number=number):
                 self._recorder.function_ended(action, now)
@@ -65,7 +65,7 @@ class AgentActions:
         return True
 
     def perform(self, action: agents.Action, now: float) -> None:
-        """Carry out an action that only makes sense while the agent's reply is current."""
+        """Carry out an action that counts only while the reply is not interrupted."""
         match action:
             case agents.Say(channel="dtmf", text=digits):
                 self._send_dtmf(digits)
@@ -77,14 +77,14 @@ class AgentActions:
             case agents.WaitStarted(number=number, latency=latency):
                 self.turns.function_started(number, latency)
             case agents.Listen(settings=settings):
-                # Until the next `Listen`: the caller may go on keying after the digits are complete.
+                # Digits stay hidden until the next `Listen`: the caller may press more keys than were asked for.
                 self.digits_hidden = settings.digits is not None and settings.digits.is_pii
                 self._tap.hide_caller(self.digits_hidden)
                 self.turns.listen(settings)
             case agents.SetVoice(provider=provider, name=name):
                 if self._check_available("voice", f"{provider}/{name}", self._has_voice(provider, name), now):
                     self._speak_with(replace(self._voice, name=f"{provider}/{name}"))
-            # The recogniser and the voice both follow: an agent that asks in French expects French answers.
+            # Both the recogniser and the voice change: an agent that asks in French expects French answers.
             case agents.SetLanguage(code=code):
                 self.turns.set_language(code)
                 self._speak_with(replace(self._voice, language=code))
@@ -93,12 +93,12 @@ class AgentActions:
             case agents.SetThinkingSound(name=name, loudness=loudness):
                 self._check_available("sound", name, self.turns.set_thinking_sound(name, loudness), now)
 
-    async def finished(self) -> None:
+    async def wait_finished(self) -> None:
         """Wait until every word is played and every digit is sent."""
         await asyncio.gather(self.turns.played_out(), *self._dtmf_tasks)
 
     async def stop(self, seconds: float) -> None:
-        """Cancel digits that are still being sent and wait for it, but no longer than `seconds`."""
+        """Cancel the sending of digits, and wait at most `seconds` until it has stopped."""
         for task in self._dtmf_tasks:
             task.cancel()
         if self._dtmf_tasks:

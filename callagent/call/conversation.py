@@ -92,7 +92,7 @@ class Conversation:
         What an interrupted reply still reports is noted; what it still wants to do is dropped.
         """
         now = self._loop.time()
-        if self._actions.note(action, now):
+        if self._actions.perform_lasting(action, now):
             if isinstance(action, agents.ModelAnswered):
                 self._model_answered(action)
             return
@@ -171,7 +171,7 @@ class Conversation:
     def leave(self, leaving: agents.HangUp | agents.Handoff) -> None:
         """Take no further turns, and hang up or hand off once the words said so far are played."""
         self._machine.apply(CallInput.LEAVE)
-        self._transfer.after(self._actions.finished, leaving, self._settings.last_words)
+        self._transfer.after(self._actions.wait_finished, leaving, self._settings.last_words)
 
     def fall_back(self) -> None:
         """End the agent's part if providers have been out too often: apologise, then go where `fallback` says."""

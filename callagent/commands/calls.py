@@ -44,8 +44,8 @@ def add_calls(commands: Commands) -> None:
     deleting.add_argument("number", help="the caller's number as `calls list` shows it")
     deleting.set_defaults(run=_calls_delete)
     for action in (listing, showing, exporting, deleting):
-        # `--config` may stand before or after the action. Without a default of its own, the one after it leaves alone
-        # what stood before.
+        # `--config` may stand before or after the action. SUPPRESS keeps the default of this one from overwriting a
+        # value that was given before the action.
         action.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="settings")
 
 
@@ -54,7 +54,7 @@ def _calls_list(options: argparse.Namespace) -> int:
 
     from callagent.records import format_calls, read_calls
 
-    # The store is read as it is, beside a server that writes to it: SQLite lets both.
+    # The store may be read while a server writes to it: SQLite allows both.
     calls = read_calls(Path(config_of(options).records.path), limit=options.limit)
     print("\n".join(json.dumps(call) for call in calls) if options.json else format_calls(calls))
     return 0
@@ -66,7 +66,7 @@ def _calls_show(options: argparse.Namespace) -> int:
     from callagent.records import format_call, read_call
 
     path = Path(config_of(options).records.path)
-    # Lists show the first twelve characters of an identifier, so a beginning has to be enough here.
+    # `calls list` shows the first twelve characters of an identifier, so the beginning of one is accepted.
     record = read_call(path, options.id)
     if record is None:
         raise UserError(f"no call '{options.id}' in {path}; `callagent calls list` names them")
@@ -85,7 +85,7 @@ def _calls_delete(options: argparse.Namespace) -> int:
     from callagent.records import delete_calls_of
 
     records = config_of(options).records
-    # Where records are carried to PostgreSQL, a line of the outbox has the server delete the calls there, too.
+    # If records are copied to PostgreSQL, the deletion goes into the outbox: the server then deletes them there, too.
     deleted = delete_calls_of(Path(records.path), options.number, outbox=bool(records.database.get_secret_value()))
     print(f"{deleted} calls deleted")
     return 0
@@ -103,10 +103,10 @@ a script:
   - wait_for: "arrives on"        a regular expression for what the agent says
   - interrupt: "stop please"      while the agent speaks
     after: 1.0
-  - backchannel: "mm-hm"          the same; the agent is to go on
+  - backchannel: "mm-hm"          while the agent speaks, who should go on
   - mumble: 1.5                   speech without words
   - stay_silent: 20               until the agent speaks again
-  - noise: -35                    from here on, dB below full scale; off
+  - noise: -35                    from here on, dB relative to full scale; `off` ends it
   - packet_loss: 5                from here on, per cent
   - wait: 2
   - hang_up: true"""
@@ -117,10 +117,10 @@ def add_call(commands: Commands) -> None:
     parser = add_command(commands, "call", what, _call, _CALL_EXAMPLES)
     parser.add_argument("target", help="sip:USER@HOST:PORT, or the http(s) URL of a server's voice webhook")
     add_config(parser)
-    # One way to say what the caller does: the phone plays one list of steps.
+    # Only one of these may be given: each is the whole list of what the phone says.
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument(
-        "--say", action="append", metavar="TEXT", help="speak, each after the agent has finished; repeatable"
+        "--say", action="append", metavar="TEXT", help="what to say after the agent has finished; repeatable"
     )
     lines.add_argument("--play", action="append", type=Path, metavar="WAV", help="play a file instead; repeatable")
     lines.add_argument(

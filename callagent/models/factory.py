@@ -26,9 +26,9 @@ def _open_rules(rest: str, settings: ProviderSettings) -> LanguageModel:
 
 
 def _open_embedded(rest: str, settings: ProviderSettings) -> LanguageModel:
-    from callagent.models.embedded import EmbeddedModel, NeedlePool, find_weights
+    from callagent.models.embedded import EmbeddedModel, NeedlePool, find_needle_files
 
-    return EmbeddedModel(NeedlePool(find_weights()))
+    return EmbeddedModel(NeedlePool(find_needle_files()))
 
 
 def _open_script(rest: str, settings: ProviderSettings) -> LanguageModel:

@@ -1,7 +1,7 @@
 """The small model's own process: `python -I needle_process.py LIBRARY WEIGHTS SHA256`. Standard library only.
 
-Requests and answers are lines of JSON. `{"number", "system", "tools"}` prepares a set of tools, `{"number", "text"}`
-asks with the set that was prepared last, `{"number", "answer"}` and `{"number", "error"}` come back in order.
+Requests and responses are lines of JSON. `{"number", "system", "tools"}` prepares a set of tools, `{"number", "text"}`
+asks which of the tools prepared last a text calls. A response has the number of its request and an "answer" or "error".
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MAX_TOKENS = 192
 
 
 class Engine:
-    """The library, which holds one set of tools at a time."""
+    """The native library of the small model, which holds one set of tools at a time."""
 
     def __init__(self, library: str, weights: str, sha256: str) -> None:
         data = Path(weights).read_bytes()
         # Checked here, in the process that reads the file, so that nothing can change it in between.
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise ValueError(f"{weights} is not the file that callagent was tested with")
+            raise ValueError(f"{weights} is not the file that callagent was tested with; install callagent[embedded]")
         self._library = ctypes.CDLL(library)
         self._library.needle_load.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
         self._library.needle_init.argtypes = [ctypes.c_char_p] * 3
@@ -37,18 +37,18 @@ class Engine:
 
     def prepare(self, system: str, tools: str) -> None:
         if self._library.needle_init(system.encode(), tools.encode(), None) < 0:
-            raise ValueError("the tools were refused")
+            raise ValueError("the engine does not accept these tools")
 
     def complete(self, text: str) -> object:
         # One caller's words must not be context for the next one's.
         self._library.needle_reset()
         if self._library.needle_complete(text.encode(), _MAX_TOKENS, self._answer, _ANSWER_BYTES) < 0:
-            raise ValueError("the words were refused")
+            raise ValueError("the engine does not accept this text")
         return json.loads(self._answer.value)
 
 
 def main(library: str, weights: str, sha256: str) -> None:
-    # Whatever the library prints goes to standard error: a line among the answers would end the process.
+    # What the library prints goes to standard error: the parent kills a process that mixes other lines with answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     engine = Engine(library, weights, sha256)

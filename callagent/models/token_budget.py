@@ -1,4 +1,4 @@
-"""How many tokens of language models a call may use, and the model that counts them."""
+"""The limit of model tokens that a call may use, and the wrapper of a model that counts them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettin
 
 
 class TokensSpent(ProviderError):
-    """The call has used all its tokens, and no model is asked for it any more."""
+    """The call has used all its tokens: a model is not asked for it any more."""
 
 
 class TokenBudget:
-    """The tokens that one call may still use."""
+    """The tokens that one call has used, and their limit."""
 
     def __init__(self, tokens: int, on_refusal: Callable[[str], None]) -> None:
         """`on_refusal` is called once, with the reason, when the first request is refused."""
@@ -24,17 +24,17 @@ class TokenBudget:
         self._on_refusal: Callable[[str], None] | None = on_refusal
         self.spent = 0
 
-    def expect(self) -> None:
-        """Raise `TokensSpent` unless one more request may be made.
+    def check(self) -> None:
+        """Raise `TokensSpent` if the call has reached its limit.
 
-        The request that goes beyond the limit is answered: an answer that breaks off would confuse the caller more.
+        A request that begins below the limit is answered in full: an answer that breaks off would confuse the caller.
         """
         if self.spent < self._tokens:
             return
         why = f"the call has used {self.spent} tokens of language models; limits.model_tokens is {self._tokens}"
-        told, self._on_refusal = self._on_refusal, None
-        if told is not None:
-            told(why)
+        on_refusal, self._on_refusal = self._on_refusal, None
+        if on_refusal is not None:
+            on_refusal(why)
         raise TokensSpent(why)
 
     def spend(self, tokens: int) -> None:
@@ -47,11 +47,11 @@ TOKEN_BUDGET: ContextVar[TokenBudget | None] = ContextVar("token_budget", defaul
 
 
 CHARACTERS_PER_TOKEN = 4
-"""An estimate, for providers that do not count, and for answers that were cut before their counts came."""
+"""Estimate for providers that report no token counts, and for answers that were cut before the counts came."""
 
 
 class MeteredModel:
-    """A model that refuses a call whose tokens are spent."""
+    """A wrapped model that counts the tokens of calls and refuses calls that have spent theirs."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -62,10 +62,10 @@ class MeteredModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
-        """Answer as `LanguageModel` does. Raises `TokensSpent` as well."""
+        """Stream the wrapped model's answer. Raises `TokensSpent`, too."""
         budget = TOKEN_BUDGET.get()
         if budget is not None:
-            budget.expect()
+            budget.check()
         usage: Usage | None = None
         length = 0
         try:
@@ -75,7 +75,7 @@ class MeteredModel:
                     length += _length(delta)
                     yield delta
         finally:
-            # Also where the caller interrupted the answer: the provider charges for what it has written.
+            # An answer that the caller interrupted counts as well: the provider charges for what it has written.
             if budget is not None:
                 budget.spend(_estimated(messages, tools, length) if usage is None else _total(usage))
 

@@ -1,4 +1,4 @@
-"""RTCP (RFC 3550 §6): sender and receiver reports, when a session sends them, and what it keeps of the peer's."""
+"""RTCP (RFC 3550 §6): sender and receiver reports, their schedule, and the figures that the peer reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = struct.Struct("!IIIIII")
 
 @dataclass(frozen=True, slots=True)
 class ReportBlock:
-    """What one receiver reports of one sender (§6.4.1)."""
+    """A receiver's figures about one sender (§6.4.1)."""
 
     ssrc: int
     """The sender that the block is about."""
@@ -101,8 +101,8 @@ def _packets(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         position = end
 
 
-def compound(report: Report, name: str, *, goodbye: bool = False) -> bytes:
-    """Return a report with the canonical name that must come with it (§6.1, §6.5.1), and with a BYE if asked for."""
+def compound_packet(report: Report, name: str, *, goodbye: bool = False) -> bytes:
+    """Return a compound packet: a report, the canonical name that must follow it (§6.1, §6.5.1), an optional BYE."""
     text = name.encode()
     chunk = struct.pack("!IBB", report.ssrc, 1, len(text)) + text
     last = _packet(GOODBYE, 1, struct.pack("!I", report.ssrc)) if goodbye else b""
@@ -115,8 +115,8 @@ def ntp_time(wall_clock: float) -> int:
     return int((wall_clock + _NTP_EPOCH) * 4294967296) & 0xFFFFFFFFFFFFFFFF
 
 
-def middle(ntp: int) -> int:
-    """Return the middle 32 bits of an NTP time, by which reports refer to each other (§4)."""
+def middle_bits(ntp: int) -> int:
+    """Return the middle 32 bits of an NTP time, which identify a sender report in the blocks that answer it (§4)."""
     return ntp >> 16 & 0xFFFFFFFF
 
 
@@ -125,8 +125,8 @@ def round_trip(block: ReportBlock, arrived: int) -> float | None:
     # The peer had not received a sender report of ours yet.
     if not block.last_report:
         return None
-    units = (middle(arrived) - block.last_report - block.delay) & 0xFFFFFFFF
-    # More than a minute is a negative time: the clocks were set, or the peer computes the delay wrongly.
+    units = (middle_bits(arrived) - block.last_report - block.delay) & 0xFFFFFFFF
+    # More than a minute is a negative time that wrapped: a clock was changed, or the peer's delay is wrong.
     return units / 65536 if units < 60 * 65536 else None
 
 
@@ -153,20 +153,21 @@ def _parse_block(body: bytes, start: int) -> ReportBlock:
     return ReportBlock(ssrc, losses >> 24, signed, highest, jitter, last_report, delay)
 
 
-_SETTLED = 250
-"""Packets of ours, five seconds: a peer that reports after them and does not mention us has received none."""
-_DEAF = 230
-"""Packets lost of 256 from which on the peer hears nothing: all but one in ten."""
+_MIN_PACKETS_SENT = 250
+"""Packets that we must have sent (five seconds) before a peer's report without a block about us means that it receives
+nothing."""
+_MIN_FRACTION_UNHEARD = 230
+"""Fraction lost, in 1/256, from which on the peer counts as not hearing us: nine packets in ten."""
 
 
 class Reports:
-    """When a session reports by RTCP, and the figures of the peer's reports. RTCP changes nothing else."""
+    """The RTCP of one media session: the schedule of our reports and the figures of the peer's."""
 
     def __init__(self, name: str, now: float) -> None:
         self.due = 0.0
         """When the next report is to be sent."""
         self.received = 0
-        """Reports of the peer about our stream."""
+        """Reports received from the peer about our stream."""
         self.ended_at: float | None = None
         """When the peer's BYE for its present stream arrived."""
         self.one_way = False
@@ -176,7 +177,7 @@ class Reports:
         self.peer_jitter = 0
         """In units of the timestamps that we send."""
         self.round_trip = 0.0
-        """Seconds."""
+        """Round-trip time in seconds."""
         self._name = name
         self._last_report = 0
         self._last_report_at = 0.0
@@ -185,12 +186,12 @@ class Reports:
     def make(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
         """Return the report that is due."""
         self._schedule(now)
-        return compound(self._report(sender, receiver, wall_clock), self._name)
+        return compound_packet(self._report(sender, receiver, wall_clock), self._name)
 
     def goodbye(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
         """Return the last report, with a BYE: our stream ends (RFC 3550 §6.6)."""
         self._schedule(now)
-        return compound(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
+        return compound_packet(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
 
     def _report(self, sender: RtpSender, receiver: RtpReceiver, wall_clock: float) -> Report:
         sent_at = ntp_time(wall_clock) if sender.packets else None
@@ -200,7 +201,7 @@ class Reports:
         return Report(sender.ssrc, blocks, sent_at, sender.timestamp, sender.packets, sender.octets)
 
     def receive(self, data: bytes, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> None:
-        """Read a datagram of the peer that claims to be RTCP."""
+        """Read a datagram of the peer that may be RTCP; one that is not valid counts as refused."""
         try:
             reports, ended = parse_reports(data), parse_goodbyes(data)
         except ValueError:
@@ -211,18 +212,18 @@ class Reports:
             self.ended_at = now
         for report in reports:
             if report.ntp_time is not None and report.ssrc == receiver.ssrc:
-                self._last_report = middle(report.ntp_time)
+                self._last_report = middle_bits(report.ntp_time)
                 self._last_report_at = wall_clock
             block = next((each for each in report.blocks if each.ssrc == sender.ssrc), None)
             if block is not None:
-                self._keep(block, wall_clock)
-            elif report.ssrc == receiver.ssrc and sender.packets >= _SETTLED:
+                self._store_figures(block, wall_clock)
+            elif report.ssrc == receiver.ssrc and sender.packets >= _MIN_PACKETS_SENT:
                 self.one_way = True
 
-    def _keep(self, block: ReportBlock, wall_clock: float) -> None:
-        """Take the figures of a block about our stream."""
+    def _store_figures(self, block: ReportBlock, wall_clock: float) -> None:
+        """Store the figures of a block about our stream."""
         self.received += 1
-        self.one_way = block.fraction_lost >= _DEAF
+        self.one_way = block.fraction_lost >= _MIN_FRACTION_UNHEARD
         self.peer_lost = max(0, block.lost)
         self.peer_jitter = block.jitter
         trip = round_trip(block, ntp_time(wall_clock))

@@ -1,4 +1,4 @@
-"""What runs beside the calls and is told of them: metrics, webhooks, JSON lines, retention, outbox, dashboard."""
+"""What the server does with the calls' records: metrics, webhooks, JSON lines, retention, outbox and dashboard."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 
 class Observers:
-    """Passes the start and the record of each call on to whoever the settings name. Made by `open`."""
+    """Receivers of the start and the record of each call, as the settings name them. Made by `open`."""
 
     def __init__(self, config: Config, writer: RecordWriter) -> None:
         self._config = config
@@ -60,8 +60,8 @@ class Observers:
 
     @classmethod
     async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observers:
-        """Start what runs beside the calls; `stack` ends it. Raises `UserError`."""
-        # Before anything runs: without ffmpeg, the first ended recording would be too late to say so.
+        """Start the receivers and background tasks that the settings ask for; `stack` ends them. Raises `UserError`."""
+        # Checked at the start: a missing ffmpeg must not be noticed only when the first recording has ended.
         expect_converter(config.records.recording_format)
         observers, store = cls(config, writer), writer.store
         await observers._webhooks.start()
@@ -92,7 +92,7 @@ class Observers:
         )
 
     async def ended(self, record: CallRecord) -> None:
-        # The metrics count the record as it is; everything that leaves the process is redacted first.
+        # The metrics count the full record; the other receivers get it redacted.
         self.metrics.ended(record)
         if self._conversion and record.recording:
             self._conversion.add(record.id, Path(record.recording))
@@ -110,7 +110,10 @@ class Observers:
             **gauges,
             "callagent_store_failing": ("1: records cannot be written.", float(writer.failing is not None)),
             "callagent_store_waiting": ("Entries that wait for the store, in memory.", float(len(backlog))),
-            "callagent_store_lost": ("Entries that no place could hold, since the start.", float(backlog.lost)),
+            "callagent_store_lost": (
+                "Entries that could not be kept, since the start.",
+                float(backlog.lost),
+            ),
             "callagent_spool_failing": ("1: the spool cannot be written.", float(writer.spool_failing is not None)),
         }
         if self._outbox:
@@ -124,7 +127,7 @@ class Observers:
         projects: Callable[[], Sequence[AgentProject]],
         stack: AsyncExitStack,
     ) -> Dashboard:
-        """Return what the dashboard reads from; `stack` ends its reading process."""
+        """Return the sources of the dashboard; `stack` ends the process that reads the records for it."""
         from callagent.records import Database, Reader, ReadingProcess, SqliteDatabase
         from callagent.web import Dashboard
 
@@ -153,7 +156,7 @@ class Observers:
         task.add_done_callback(self._tasks.discard)
 
     async def _guarded(self, work: Coroutine[object, object, None]) -> None:
-        # Calls go on without what runs beside them.
+        # A failure of a background task must not end calls.
         try:
             await work
         except (UserError, sqlite3.Error) as error:
@@ -166,7 +169,7 @@ class Observers:
 
 
 def redaction_of(config: Config) -> Redaction:
-    """Return what the settings take out of records."""
+    """Return the redaction of records that the settings ask for."""
     return Redaction(config.records.redact, config.records.redact_entities)
 
 

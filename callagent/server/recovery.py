@@ -1,4 +1,4 @@
-"""Ends the calls that a killed server left open: their end function, their record, and what follows a call's end."""
+"""Ends the calls that a killed server left open: runs their end functions and completes and publishes their records."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat_owne
 
 log = get_logger(__name__)
 
-AT_A_TIME: Final = 4
+MAX_PARALLEL_ENDS: Final = 4
 """How many end functions of lost calls run at the same time, beside those of new calls."""
 RETRY_SECONDS: Final = 2.0
-"""Between two attempts to learn from the store which calls were lost."""
+"""Time between two attempts to read the lost calls from the store."""
 OPENING_SECONDS: Final = 30.0
-"""Longest time for an agent to be opened, and again for it to be closed."""
+"""Limit for opening an agent, and again for closing it."""
 
 
 class Recovery:
-    """Ends lost calls, once, at the start of a server.
+    """The recovery of lost calls, which runs once, when a server starts.
 
-    The order of the steps makes every one of them safe to repeat after another kill: an attempt at an end function is
-    written before it begins, and the final record last of all.
+    It may be killed and repeated at any point: each attempt at an end function is stored before it begins, and the
+    final record is stored last.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Recovery:
         self._project_of = project_of
         self._end_seconds = end_seconds
         self._ended = ended
-        self._free = asyncio.Semaphore(AT_A_TIME)
+        self._free = asyncio.Semaphore(MAX_PARALLEL_ENDS)
 
     async def run(self) -> None:
-        """End all lost calls, once the store works and has taken over what their server left in the spool."""
+        """Wait until the store works and has read what the spool holds, then end all lost calls."""
         lost = await self._claim()
         await asyncio.gather(*(self._end(call) for call in lost))
         if lost:
             log.warning("calls_recovered", calls=len(lost))
-        await asyncio.to_thread(_forget_dead, self._writer)
+        await asyncio.to_thread(_remove_dead_heartbeats, self._writer)
 
     async def _claim(self) -> list[LostCall]:
-        """Make the calls of dead servers this server's own; whatever the store raises, it is asked again."""
+        """Claim the calls of dead servers for this one and return them; repeat until the store has raised no error."""
         while True:
             await self._writer.works()
             with log.contain("calls_not_recovered", again_in=RETRY_SECONDS):
@@ -63,13 +63,13 @@ class Recovery:
 
     async def _end(self, lost: LostCall) -> None:
         record = lost.record
-        _close(record, lost.seen)
+        _complete(record, lost.seen)
         async with self._free:
             if lost.end_attempts < END_FUNCTION_ATTEMPTS:
                 # Even if it fails, the record of the call is written.
                 with log.contain("end_function_failed", call=record.id):
                     await self._run_end_function(lost)
-        # The record is kept before anybody is told of it: a webhook's receiver may fetch it at once.
+        # Stored before it is published: the receiver of a webhook may fetch the record at once.
         await self._writer.ended(record)
         await self._ended(record)
 
@@ -86,7 +86,7 @@ class Recovery:
             await self._writer.metric(record.id, lost.next_sequence(name), name, value)
 
         async with asyncio.timeout(OPENING_SECONDS):
-            agent = await project.resume(_info(record), write_metric, _known(record))
+            agent = await project.resume(_call_info(record), write_metric, _agent_record(record))
         try:
             async with asyncio.timeout(self._end_seconds):
                 if await agent.end(EndReason(record.end_reason), attempt, record.hang_up_headers):
@@ -97,13 +97,13 @@ class Recovery:
                 await agent.close()
 
 
-def _close(record: CallRecord, seen: str) -> None:
-    """Complete the record: a call that had not ended did so at `seen`, when its server gave its last sign of life."""
+def _complete(record: CallRecord, seen: str) -> None:
+    """Complete the record. A call that had not ended ends at `seen`, when its server last gave a sign of life."""
     started = datetime.fromisoformat(record.started_at)
     detail = "the server was killed after the call"
     if record.end_reason is None:
         detail = "the server was killed during the call"
-        ended = datetime.fromisoformat(max(seen, record.started_at, *_instants(record)))
+        ended = datetime.fromisoformat(max(seen, record.started_at, *_known_instants(record)))
         record.total_duration = round(max(0.0, (ended - started).total_seconds()), 3)
         record.end_reason = EndReason.SERVER_KILLED.value
         record.num_turns = max(0, len(record.turns) - 1)
@@ -114,11 +114,11 @@ def _close(record: CallRecord, seen: str) -> None:
     record.errors.append({"what": "server", "detail": detail, "at": record.total_duration})
 
 
-def _instants(record: CallRecord) -> list[str]:
+def _known_instants(record: CallRecord) -> list[str]:
     return [record.answered_at or "", *(turn.user_input_datetime for turn in record.turns)]
 
 
-def _info(record: CallRecord) -> CallInfo:
+def _call_info(record: CallRecord) -> CallInfo:
     return CallInfo(
         call_id=record.id,
         direction=record.direction,
@@ -130,7 +130,7 @@ def _info(record: CallRecord) -> CallInfo:
     )
 
 
-def _known(record: CallRecord) -> AgentRecord:
+def _agent_record(record: CallRecord) -> AgentRecord:
     return AgentRecord(
         project=record.project_id,
         flow=record.flow,
@@ -150,17 +150,17 @@ def _handoff(record: CallRecord) -> MutableJsonObject | None:
 
 
 def _take_over(record: CallRecord, agent: Agent) -> None:
-    """Put what the end function has changed into the record."""
-    known = agent.record()
-    record.state, record.metrics = known.state, known.metrics
-    record.messages = [*record.messages, *known.messages]
+    """Copy what the end function has changed into the record."""
+    after = agent.record()
+    record.state, record.metrics = after.state, after.metrics
+    record.messages = [*record.messages, *after.messages]
 
 
-def _forget_dead(writer: RecordWriter) -> None:
-    """Remove the files of dead servers that show how long they lived: all their calls are ended."""
+def _remove_dead_heartbeats(writer: RecordWriter) -> None:
+    """Remove the heartbeat files of dead servers, whose calls have all been ended."""
     path = writer.store.path
     for owner in heartbeat_owners(path):
-        # The owner of a living process is its number and start time: a number that was given out again differs.
+        # An owner is a process id with a start time: if the id belongs to a new process, the start time differs.
         if owner != owner_of(int(owner.partition(":")[0])):
             try:
                 remove_heartbeat(path, owner)

@@ -1,7 +1,7 @@
 """The Session API of CX apps: `:runSession`, `:streamRunSession`, and the WebSocket of BidiRunSession.
 
-A session is a conversation with an app's agent without a telephone; who has the right to call the agents may hold one.
-A socket whose configuration names audio is a call of the server; the same session goes on before, in and after it.
+A session is a conversation with an app's agent without a telephone. It needs the right to call agents (`Right.CALL`).
+A socket whose configuration has audio is a call of the server; a session may have text turns before and after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from callagent.web import HoldSession, Right, ServerHooks, identity_of, require
 MAX_SOCKET_MESSAGE: Final = 256 * 1024
 """Bytes of one message of a socket."""
 CONFIG_SECONDS: Final = 10.0
-"""How long a socket may take to send its configuration."""
+"""Seconds that a socket may take to send its configuration."""
 _PATH: Final = r"/{version:v1|v1beta}/projects/{project}/locations/{location}/apps/{app}/sessions/{id}"
 _TOO_LONG: Final = "the turn took too long"
 _BIDI_PATH: Final = r"/ws/google.cloud.ces.{version:v1|v1beta}.SessionService/BidiRunSession/locations/{location}"
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 
 
 class SessionRoutes:
-    """The three ways to a session: a request, a request with streamed answers, and a socket. All share one table."""
+    """The routes of the Session API: a request, a request with a streamed answer, a socket. All share one table."""
 
     open_paths: frozenset[str] = frozenset()
 
@@ -68,7 +68,7 @@ class SessionRoutes:
         return web.json_response({"outputs": whole_turns(outputs)}, dumps=messages.dumps)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a JSON array whose members are sent as they come, as the API streams over REST."""
+        """Answer with a JSON array whose members are sent one by one, as `:streamRunSession` does over REST."""
         live, inputs, config = await self._read_turn(request)
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
@@ -96,7 +96,7 @@ class SessionRoutes:
             async with asyncio.timeout(CONFIG_SECONDS):
                 config = messages.message_object(await ws.receive()).get("config")
             if not isinstance(config, Mapping):
-                raise InputRefused("'config' with a 'session' is expected first")
+                raise InputRefused("the first message should have a 'config' with a 'session'")
             live = await self._table.open_session(config)
             if has_audio(config):
                 await self._serve_call(ws, request, live, config)
@@ -115,7 +115,7 @@ class SessionRoutes:
     async def _serve_call(
         self, ws: web.WebSocketResponse, request: web.Request, live: LiveSession, config: JsonObject
     ) -> None:
-        """Hold a call from its first input to the end of the socket. Raises `InputRefused` when none is taken."""
+        """Run a call on the socket until either ends. Raises `InputRefused` if no call can be taken."""
         await live.reserve_for_call()
         ended: asyncio.Task[None] | None = None
         try:
@@ -135,16 +135,16 @@ class SessionRoutes:
             if ended is None:
                 live.release()
             else:
-                # The call may still speak its last words: the session is free when its task has ended.
+                # The call may still speak its last words: the session is released when the call's task has ended.
                 self._legs.discard(leg)
                 ended.add_done_callback(lambda _: live.release())
 
     def _admit_call(self) -> tuple[HoldSession, FrameClock]:
-        """Return what holds the call, and the clock of its audio. Raises `InputRefused` where no call is taken."""
-        # The same limits as for callers on the telephone: a session with audio costs as much.
+        """Return the function that runs a call, and the audio clock. Raises `InputRefused` if no call can be taken."""
+        # The limits of telephone calls hold here, too: a session with audio costs as much.
         hooks = self._hooks
         if hooks is None or hooks.hold_session is None:
-            raise InputRefused("sessions are text here")
+            raise InputRefused("this server takes no audio in sessions; send text")
         if hooks.draining() or not hooks.admit():
             raise InputRefused("no more calls are taken now")
         self._clock = self._clock or FrameClock()
@@ -167,12 +167,12 @@ class SessionRoutes:
         if not has_audio(config) and not any("audio" in each for each in inputs):
             return list(inputs), None
         if self._hooks is None or self._hooks.utterances is None:
-            raise InputRefused("sessions are text here")
+            raise InputRefused("this server takes no audio in sessions; send text")
         speech = messages.RequestSpeech(self._hooks.utterances, live.project, config)
         return await speech.transcribe(inputs), speech.speaker()
 
     async def _read_turn(self, request: web.Request) -> tuple[LiveSession, list[JsonObject], JsonObject]:
-        """Return the session that a request is of, its inputs and its configuration. Raises 400, 403 and 404."""
+        """Return the session that a request names, its inputs and its configuration. Raises 400, 403 and 404."""
         require(request, Right.CALL)
         try:
             config, inputs = _read_body(await messages.read_request(request))
@@ -191,7 +191,7 @@ class SessionRoutes:
 
 
 class _TextSocket:
-    """A socket without audio: an input that comes while a turn runs interrupts the turn."""
+    """A socket without audio. An input that comes while a turn runs interrupts the turn."""
 
     def __init__(self, ws: web.WebSocketResponse, live: LiveSession) -> None:
         self._ws = ws
@@ -204,7 +204,7 @@ class _TextSocket:
             async for message in self._ws:
                 given = _read_input(message)
                 if "audio" in given:
-                    raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
+                    raise InputRefused("this session is text: audio needs 'inputAudioConfig' in the configuration")
                 await self._begin_turn(given)
                 if self._live.session.ended:
                     return
@@ -212,13 +212,13 @@ class _TextSocket:
             await self._interrupt()
 
     async def _begin_turn(self, given: JsonObject) -> None:
-        # Variables are no words of the client: they do not interrupt.
+        # An input with variables has no words of the client, so it does not interrupt.
         if "variables" not in given and await self._interrupt():
             await self._send({"interruptionSignal": {"bargeIn": True}})
         self._turn = asyncio.create_task(self._run_turn(given))
         if "event" in given or given.get("willContinue"):
             return
-        # The turn runs beside the reading of the socket, so that the next input can interrupt it; it begins first.
+        # The turn is a task, so that the next input can interrupt it; here it gets to begin before that input is read.
         await asyncio.sleep(0)
 
     async def _run_turn(self, given: JsonObject) -> None:
@@ -255,9 +255,9 @@ class _TextSocket:
 
 
 async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
-    """Give the call every input until the socket or the call ends, and tell the leg of the end."""
+    """Pass every input to the call until the socket or the call ends, then end the leg."""
     try:
-        # The outermost edge of one call's socket: the other calls go on.
+        # Any error of this socket ends this call only.
         with log.contain("session_call_failed") as boundary:
             await _read_inputs(ws, call)
         if boundary.error is not None:
@@ -284,7 +284,7 @@ def _read_input(message: WSMessage) -> JsonObject:
     """Return the `realtimeInput` of a socket's message. Raises `InputRefused`."""
     given = messages.message_object(message).get("realtimeInput")
     if not isinstance(given, Mapping):
-        raise InputRefused("'realtimeInput' is expected")
+        raise InputRefused("the message should have a 'realtimeInput'")
     return given
 
 

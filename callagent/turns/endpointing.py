@@ -56,7 +56,7 @@ def silence_to_wait(times: EndpointingTimes, text: str, digits: int, probability
 
     `digits`: how many the agent asked for, or 0. `probability`: the turn model's answer, if there is one yet.
     """
-    # Words go before the model, which hears a finished sentence in most that are cut off.
+    # The words decide before the model, which takes most sentences that are cut off for finished ones.
     if _sounds_unfinished(text) or 0 < spoken_digits(text) < digits:
         return max(times.normal, times.unfinished)
     if probability is None:
@@ -90,7 +90,7 @@ def _sounds_unfinished(text: str) -> bool:
 
 
 class Endpointing:
-    """Asks the turn model once in each silence of a call, and tells how long the silence may last."""
+    """How long a silence of the caller has to last in one call; asks the turn model once in each silence."""
 
     def __init__(self, model: TurnModel | None, times: EndpointingTimes, changed: Callable[[], None]) -> None:
         """`changed` is called, on the event loop, when the model has answered."""
@@ -114,12 +114,15 @@ class Endpointing:
             self._request = None
 
     def close(self) -> None:
-        """Cancel what runs and drop the callback, whose owner holds this object."""
+        """Cancel the request to the model, and drop the callback, which would keep its owner alive."""
         self.end_silence()
         self._changed = _ignore
 
-    def seconds(self, listen: ListenSettings, text: str) -> float:
-        """Return how long the present silence has to last, after `text`, in a turn taken as `listen` says."""
+    def silence_to_wait(self, listen: ListenSettings, text: str) -> float:
+        """Return the seconds that the present silence has to last to end the turn.
+
+        `text` is what the caller has said in it; values of `listen` go before the settings of the call.
+        """
         default = self._times
         times = EndpointingTimes(
             normal=default.normal if listen.endpointing is None else listen.endpointing,
@@ -130,7 +133,7 @@ class Endpointing:
         return silence_to_wait(times, text, listen.digits.max_digits if listen.digits else 0, self._probability)
 
     async def _ask(self, model: TurnModel, pcm: bytes) -> None:
-        # The answer takes a moment; until it is there, the silence is timed by settings and words alone.
+        # Until the model has answered, only the settings and the words decide how long the silence has to last.
         self._probability = await model.finished(pcm)
         if self._probability is not None:
             self._changed()

@@ -228,7 +228,9 @@ class FloorControl:
     def _silence_to_wait(self) -> float:
         transcription = self._caller.transcription
         # A partial transcript may end with "for" only because the next word is not written yet.
-        return self._endpointing.seconds(self._caller.settings, transcription.text if transcription.settled else "")
+        return self._endpointing.silence_to_wait(
+            self._caller.settings, transcription.text if transcription.settled else ""
+        )
 
     def _update_endpointing(self) -> None:
         """Apply what a transcript or the turn model has newly said about the present silence."""

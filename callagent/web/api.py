@@ -176,7 +176,7 @@ class Api:
         personal = require(request, Right.VIEW).may(Right.PERSONAL)
         found = self.live.details(request.match_info["id"], personal=personal)
         if found is None:
-            raise web.HTTPNotFound(text="this call is not on")
+            raise web.HTTPNotFound(text="no live call has this id")
         return web.json_response(found, dumps=_dumps)
 
     async def watch_all(self, request: web.Request) -> web.StreamResponse:

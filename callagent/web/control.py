@@ -1,6 +1,6 @@
-"""What operators and other programs change: calls that are on, and the real-time configuration of projects.
+"""The API by which operators and other programs control live calls and change the real-time configuration.
 
-Operators place and end calls, give them away, and listen in. Other programs send events to calls that wait for them.
+Operators place calls, end them, transfer them and listen in. Other programs send events to calls that wait for them.
 A project's functions read its real-time configuration while calls run.
 """
 
@@ -38,16 +38,16 @@ log = get_logger(__name__)
 
 MAX_LISTENERS: Final = 20
 _POLL_SECONDS: Final = 2 * FRAME_SECONDS
-"""Between two looks for audio to send to a listener."""
+"""Time between two checks for audio to send to a listener."""
 MAX_UNREAD: Final = 64 * 1024
-"""Bytes that a listener's connection may leave unread; one with more is ended."""
+"""Bytes that a listener may leave unread before its connection is closed."""
 
 
 class DialRefused(CallagentError):
-    """The settings do not allow the call that was to be placed."""
+    """The settings do not allow an outbound call."""
 
     def __init__(self, text: str, limit: str | None = None) -> None:
-        """`limit` names the setting where a limit was reached."""
+        """`limit` names the setting whose limit was reached; None: no limit was."""
         super().__init__(text)
         self.limit = limit
 
@@ -57,22 +57,22 @@ HeaderValue = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$
 
 
 class Dial(Body):
-    """The request for a call that we place."""
+    """The request to place an outbound call."""
 
     target: str = Field(default="", max_length=64)
     """The name of a target in the settings."""
     to_number: str = Field(default="", pattern=r"^(\+[1-9][0-9]{6,14})?$")
     """Instead of `target`: a number in E.164 that a target's prefix allows."""
     from_number: str = Field(default="", pattern=r"^(\+?[0-9]{1,15})?$")
-    """Our number that is shown; it also chooses the project that talks."""
+    """The number that the called party sees; it also chooses the project."""
     trunk: str = Field(default="", max_length=64)
     """The trunk for a number; empty: the first one that has a server."""
     metadata: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=20)
-    """What the project reads as SIP headers; nothing of it is sent."""
+    """Values that the project reads as SIP headers; they are not sent to anybody."""
 
 
 class TakeOver(Body):
-    """The request to give a live call to somebody else."""
+    """The request to transfer a live call."""
 
     target: str = Field(default="", max_length=64)
     number: str = Field(default="", pattern=r"^(\+[1-9][0-9]{6,14})?$")
@@ -87,12 +87,12 @@ class Recording(Body):
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the server lets the API do."""
+    """What the server allows and offers the API."""
 
     targets: Sequence[str] = ()
     """Names of the targets to which a call may be sent."""
     numbers: bool = False
-    """Whether some numbers are allowed too, by a target's prefix."""
+    """Whether a target's prefix allows numbers as destinations, too."""
     dial: Callable[[Dial], Awaitable[str]] | None = None
     """Place a call and return its id. Raises `CallagentError`, among them `DialRefused`."""
     admit: Callable[[], bool] = field(default=lambda: True)
@@ -117,7 +117,7 @@ class ControlApi:
         app.on_shutdown.append(self._stop)
 
     async def dial(self, request: web.Request) -> web.Response:
-        """Place a call, and answer with its id before anybody has picked up."""
+        """Place a call, and answer with its id without waiting until somebody picks up."""
         identity = require(request, Right.CALL)
         asked = await read_body(request, Dial)
         if self._controls.dial is None:
@@ -141,12 +141,12 @@ class ControlApi:
         return web.json_response({"ended": call.record.id}, status=202)
 
     async def take_over(self, request: web.Request) -> web.Response:
-        """Give a call to a target of the settings or to a number that they allow."""
+        """Transfer a call to a target of the settings or to a number that they allow."""
         identity = require(request, Right.CONTROL)
         asked = await read_body(request, TakeOver)
-        # Exactly one of the two; the server checks the number against the targets' prefixes, as it does a project's.
+        # The server checks the number against the targets' prefixes, as it does when a project names one.
         if bool(asked.target) == bool(asked.number):
-            raise web.HTTPBadRequest(text="give either target or number: where the call is to go")
+            raise web.HTTPBadRequest(text="give either target or number as the destination of the call")
         call = self._call(request)
         destination = asked.target or asked.number
         log.info("call_taken_over", call=call.record.id, operator=identity.name, destination=destination)
@@ -176,20 +176,22 @@ class ControlApi:
         call = self._call(request)
         ws = web.WebSocketResponse(timeout=2.0, compress=False, max_msg_size=1024, heartbeat=15.0)
         if not ws.can_prepare(request):
-            raise web.HTTPBadRequest(text="audio comes through a WebSocket")
+            raise web.HTTPBadRequest(text="the audio needs a WebSocket: connect with an upgrade request")
         if len(self._listeners) >= MAX_LISTENERS:
-            raise web.HTTPServiceUnavailable(text="too many listeners")
-        heard = call.listen_in()
-        if heard is None:
+            raise web.HTTPServiceUnavailable(
+                text=f"{MAX_LISTENERS} listeners are connected already; one has to leave first"
+            )
+        listening = call.listen_in()
+        if listening is None:
             raise web.HTTPConflict(text="the call is not answered yet")
-        tap, leave = heard
-        # Whatever ends the socket, also a client that is gone before it is ready: the call must not go on with a tap.
+        tap, leave = listening
+        # However the socket ends, even before it is ready, the tap must be taken off the call.
         try:
             await ws.prepare(request)
             self._listeners.add(ws)
             log.info("listening_in", call=call.record.id, operator=identity.name)
             async with asyncio.TaskGroup() as group:
-                # Nothing that a listener sends counts; reading tells when it leaves.
+                # Messages of the listener are ignored; reading them shows when it has left.
                 sending = group.create_task(self._send(ws, request, call.record.id, tap))
                 async for _ in ws:
                     pass
@@ -200,7 +202,7 @@ class ControlApi:
         return ws
 
     async def _send(self, ws: web.WebSocketResponse, request: web.Request, call_id: str, tap: AudioTap) -> None:
-        """Send what the tap has until the call ends or the listener reads too slowly."""
+        """Send the tap's audio until the call ends or the listener reads too slowly."""
         try:
             while self._find(call_id) is not None and not _reads_too_slowly(request):
                 while (frame := tap.frame()) is not None:
@@ -214,7 +216,7 @@ class ControlApi:
     def _call(self, request: web.Request) -> Call:
         call = self._find(request.match_info["id"])
         if call is None:
-            raise web.HTTPNotFound(text="this call is not on")
+            raise web.HTTPNotFound(text="no live call has this id")
         return call
 
     async def _stop(self, _: web.Application) -> None:
@@ -232,7 +234,7 @@ _ID_KEYS: Final = ("id", "event_id", "ext_event_id")
 
 
 class ExternalRoutes:
-    """The routes of other programs: events for a call that waits, and the data of a handoff."""
+    """The routes for other programs: events for a call that waits for them, and the data of a handoff."""
 
     def __init__(self, external: ExternalExchange) -> None:
         self._external = external
@@ -242,25 +244,25 @@ class ExternalRoutes:
         app.router.add_get("/api/handoffs", self.handoff)
 
     async def event(self, request: web.Request) -> web.Response:
-        """Deliver an event. Its identifier in the query or the JSON body lets the sender in: nobody can guess it."""
-        # The charset that a sender claims is ignored: an unknown one is no reason to fail.
+        """Deliver an event. Its identifier, in the query or the JSON body, replaces a login: nobody can guess it."""
+        # The charset that a sender declares is ignored, so that an unknown one cannot make this fail.
         text = (await request.read()).decode("utf-8", "replace")
         data = _parsed(text) if request.content_type == "application/json" else text
         places: tuple[Mapping[str, JsonValue], ...] = (request.query, data if isinstance(data, Mapping) else {})
         identifier = next((str(place[key]) for place in places for key in _ID_KEYS if key in place), "")
-        # The same answer for an identifier that is wrong and for one that has expired: it tells a guesser nothing.
+        # Wrong and expired identifiers get the same answer, so that guessing reveals nothing.
         if not self._external.deliver(identifier, data, request.content_type):
             raise web.HTTPNotFound(text="no call waits for this event")
         return web.json_response({"status": "received"}, status=202)
 
     async def handoff(self, request: web.Request) -> web.Response:
-        """Return what the project left for who takes the call over, by `?id=` of the call or by `?shared_id=`."""
+        """Answer with the handoff data that the project left, for `?id=` of the call or `?shared_id=`."""
         require(request, Right.PERSONAL)
         found = self._external.handoff(
             call_id=request.query.get("id", ""), shared_id=request.query.get("shared_id", "")
         )
         if found is None:
-            raise web.HTTPNotFound(text="no handoff of that call is kept; it may have been too long ago")
+            raise web.HTTPNotFound(text="no handoff data of that call is stored; it may have expired")
         return web.json_response(found)
 
 
@@ -295,7 +297,7 @@ class ConfigurationApi:
         return web.json_response(await asyncio.to_thread(_read, self._folder(request) / "data.json"))
 
     async def schema(self, request: web.Request) -> web.Response:
-        """Answer with the JSON Schema that the project has for it."""
+        """Answer with the JSON Schema of the configuration."""
         require(request, Right.VIEW)
         return web.json_response(await asyncio.to_thread(_read, self._folder(request) / "schema.json"))
 
@@ -304,15 +306,15 @@ class ConfigurationApi:
         return await self._write(request, merge=False)
 
     async def change(self, request: web.Request) -> web.Response:
-        """Replace the keys of the body; null removes a key."""
+        """Replace only the keys that the body has; null removes a key."""
         return await self._write(request, merge=True)
 
     async def _write(self, request: web.Request, *, merge: bool) -> web.Response:
         identity = require(request, Right.CONFIGURE)
         folder, sent = self._folder(request), await read_json(request)
         if not isinstance(sent, Mapping):
-            raise web.HTTPBadRequest(text="the configuration should be an object")
-        # One at a time: a change reads the file before it writes it.
+            raise web.HTTPBadRequest(text="the configuration should be a JSON object")
+        # Writes take turns, because a merge reads the file before it writes it.
         async with self._writing:
             data = await asyncio.to_thread(_store, folder, sent, merge=merge)
         log.info("real_time_configuration_written", project=request.match_info["name"], operator=identity.name)
@@ -321,7 +323,7 @@ class ConfigurationApi:
     def _folder(self, request: web.Request) -> Path:
         name, environment = request.match_info["name"], request.match_info["environment"]
         if environment not in ENVIRONMENTS:
-            raise web.HTTPNotFound(text=f"environments are {', '.join(ENVIRONMENTS)}")
+            raise web.HTTPNotFound(text=f"no environment '{environment}'; there are {', '.join(ENVIRONMENTS)}")
         for project in self._projects():
             folder = project.real_time_folder(environment) if project.name == name else None
             if folder is not None:
@@ -341,10 +343,9 @@ def _read(path: Path) -> JsonObject:
 
 
 def _store(folder: Path, sent: JsonObject, *, merge: bool) -> JsonObject:
-    """Write the configuration and return it as it is now. Raises 400 and 409.
+    """Write the configuration, or merge `sent` into it, and return the result. Raises 400 and 409.
 
-    The file is written whole or not at all: a function that reads meanwhile gets the old one, and one that reads later
-    never gets half of it.
+    The file is replaced in one step: a function that reads it gets either the old or the new one, never a part.
     """
     path = folder / "data.json"
     data = {**_read(path), **sent} if merge else sent
@@ -353,8 +354,8 @@ def _store(folder: Path, sent: JsonObject, *, merge: bool) -> JsonObject:
     _check(data, _read(folder / "schema.json"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # In the same folder, as a file is replaced in one step only within a file system; on the disk before it gets
-        # the name, or a crash could leave an empty file of that name.
+        # Written to the same folder, because `os.replace` is atomic only within one file system; and synced to the disk
+        # before it is renamed, because a crash could otherwise leave an empty file under the final name.
         with NamedTemporaryFile("w", dir=folder, prefix=".data-", encoding="utf-8", delete=False) as file:
             json.dump(data, file, ensure_ascii=False, indent=2)
             file.flush()
@@ -366,7 +367,7 @@ def _store(folder: Path, sent: JsonObject, *, merge: bool) -> JsonObject:
 
 
 def _check(data: JsonObject, schema: JsonObject) -> None:
-    """Raise 400 for data that the schema refuses. Its references lead to itself only: nothing is fetched for them."""
+    """Raise 400 for data that violates the schema. References to other documents are not fetched: they raise 409."""
     try:
         Draft7Validator.check_schema(schema)
         error = next(Draft7Validator(schema, registry=Registry()).iter_errors(data), None)

@@ -57,7 +57,7 @@ class LiveCalls:
         personal = identity_of(request).may(Right.PERSONAL)
         call_id = request.match_info["id"]
         if self.details(call_id, personal=personal) is None:
-            raise web.HTTPNotFound(text="this call is not on")
+            raise web.HTTPNotFound(text="no live call has this id")
         return await self._watch(request, lambda: self.details(call_id, personal=personal))
 
     async def _watch(self, request: web.Request, look: Callable[[], object]) -> web.StreamResponse:

@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
 PAGES: Final = ("/", "/live", "/live/{id}", "/calls", "/calls/{id}", "/project", "/phone")
-# Files of this server only: what somebody manages to inject into a page is not run, and can send nothing anywhere.
+# Only files of this server are loaded: a script injected into a page does not run and cannot send data elsewhere.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -34,11 +34,11 @@ HEADERS: Final = {
 _MAX_HASHES = 2
 """Passwords that are hashed at the same time: each takes 16 MB and a core, which the calls need."""
 _MAX_CREDENTIALS = 1000
-"""Characters of a login."""
+"""Characters of all texts of a login together."""
 
 
 async def protect(_: web.Request, response: web.StreamResponse) -> None:
-    """Add the headers that keep scripts of others out to every answer."""
+    """Add to every response the headers that keep foreign scripts out."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
 
@@ -63,7 +63,7 @@ class Pages:
         app.on_response_prepare.append(protect)
 
     async def page(self, _: web.Request) -> web.FileResponse:
-        """Send the one page that all of the dashboard's addresses have; its scripts show what the address says."""
+        """Send the HTML that all pages of the dashboard share; its scripts show the page that the address names."""
         return web.FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def login_page(self, _: web.Request) -> web.FileResponse:
@@ -76,10 +76,10 @@ class Pages:
         self._expect_that_cookies_are_kept(request)
         name, password = await _texts(request, "name", "password")
         address, began = self._access.client_address(request), monotonic()
-        # Counted before the password is looked at: of many attempts at the same time none is for free.
+        # Counted before the password is checked: otherwise many attempts at the same time would all be let through.
         if not self._accounts.attempt(address, began):
             raise web.HTTPTooManyRequests(text="too many failed logins; wait five minutes")
-        # In a thread, as scrypt takes 50 ms, in which the loop would send no carrier's audio.
+        # In a thread: scrypt takes 50 ms, during which the event loop could not send the audio of calls.
         async with self._hashing:
             fits = await asyncio.to_thread(password_fits, password, self._accounts.hash_of(name))
         if not fits:
@@ -101,10 +101,10 @@ class Pages:
         return self._begin_session(cookie, identity.name)
 
     async def make_link(self, request: web.Request) -> web.Response:
-        """Make another link for the user who started the server."""
+        """Make another login link, on a server without accounts, for the user who started it."""
         local = self._access.local
         if local is None or identity_of(request).name != LOCAL.name:
-            raise web.HTTPForbidden(text="links are for servers without [[users]]")
+            raise web.HTTPForbidden(text="login links need a server without [[users]]; log in with name and password")
         return web.json_response({"link": local.make_link(monotonic())})
 
     def _expect_that_cookies_are_kept(self, request: web.Request) -> None:
@@ -136,15 +136,17 @@ class Pages:
 
 
 async def _texts(request: web.Request, *names: str) -> list[str]:
-    """Return these members of the JSON object in the body. Raises 400 and 415."""
+    """Return the texts under these names in the JSON object of the body. Raises 400 and 415."""
     if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="a login is sent as JSON")
+        raise web.HTTPUnsupportedMediaType(text="send the login as application/json")
     try:
         sent = json.loads(await read_text(request))
         texts = [sent[name] for name in names]
     except (ValueError, KeyError, TypeError, RecursionError):
         texts = []
     if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _MAX_CREDENTIALS:
-        raise web.HTTPBadRequest(text=f"{' and '.join(names)} should be given as text")
+        raise web.HTTPBadRequest(
+            text=f"give {' and '.join(names)} as text of at most {_MAX_CREDENTIALS} characters in all"
+        )
     # A lone surrogate, which JSON may hold, cannot be hashed.
     return [text.encode("utf-8", "replace").decode() for text in texts]

@@ -1,7 +1,7 @@
 """One call's worker process, replaced whenever it is killed or dies, and the count of such processes.
 
-The deadline of a function ends here: `ProcessLease.run` kills the worker, and a new one starts from the call's last
-checkpoint.
+`ProcessLease.run` enforces a function's deadline: when it has passed, the worker is killed, and the next run starts a
+new one from the call's last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from callagent.workers.zygote_process import OutputReader, WorkerProcess, Zygote
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """Counts of worker processes since the server began, and how many there are now."""
+    """The number of workers now, and counts since the server started."""
 
     live: int = 0
-    """Workers that are there now, one for each call with project code."""
+    """Workers that run now, one for each call with project code."""
     started: int = 0
     """Workers started, replacements included."""
     killed: int = 0
@@ -62,18 +62,20 @@ log = get_logger(__name__)
 
 _READ_BYTES = 256 * 1024
 _STATUS_SECONDS = 0.2
-"""For the exit status of a worker that has closed its socket; the zygote reports it a moment later."""
+"""Time to wait for the exit status of a worker that has closed its socket; the zygote reports it a moment later."""
 _CLOSE_SECONDS = 2.0
-"""For a killed worker to be reaped, after which nothing of it can write to the call's folder any more."""
+"""Time to wait until a killed worker has ended and can no longer write to the call's folder."""
 
 Fork = Callable[[ZygoteProcess | None, str], Awaitable[WorkerProcess]]
-"""Fork a worker, from the given zygote while that lives, else from the pool's current one. It writes to the folder."""
+"""Forks a worker that may write to the given folder: from the given zygote if it still runs, or else from the pool's
+present one."""
 
 OnClose = Callable[["ProcessLease", ZygoteProcess | None], Awaitable[None]]
+"""Called when a lease has closed, with the zygote that its last worker came from."""
 
 
 class ProcessLease:
-    """`Lease` with a process. At any time there is one worker at most, and a killed one is replaced by the next run."""
+    """A `Lease` with at most one worker process at any time. The next run replaces a worker that was killed or died."""
 
     def __init__(self, fork: Fork, context: Plain, output_bytes: int, folder: PrivateFolder, on_close: OnClose) -> None:
         self._fork = fork
@@ -92,11 +94,11 @@ class ProcessLease:
 
     @property
     def pid(self) -> int | None:
-        """Identifier of the worker process that is there now."""
+        """Process id of the present worker; None: there is none."""
         return self._link.process.pid if self._link is not None else None
 
     async def start(self) -> None:
-        """Have a worker forked and the call's session opened in it, from the last checkpoint. Raises `WorkerDied`."""
+        """Fork a worker and open the call's session in it, from the last checkpoint. Raises `WorkerDied`."""
         process = await self._fork(self._zygote, self._folder.path)
         self._zygote = process.zygote
         link = _WorkerConnection(process, self._output_left)
@@ -105,7 +107,7 @@ class ProcessLease:
         WORKER_FIGURES.replaced += self._lost
         self._lost = False
         with ExitStack() as undo:
-            undo.callback(self._drop, link)
+            undo.callback(self._end_worker, link)
             await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
             undo.pop_all()
         self._link = link
@@ -117,13 +119,13 @@ class ProcessLease:
             raise RuntimeError("a lease runs one request at a time")
         self._busy = True
         try:
-            # The deadline is the function's, which has not begun yet; starting a worker has limits of its own.
-            await self._worker()
-            answer = await self._run_until(timeout, request, on_message)
+            # Starting a worker is outside the deadline, which is that of the function, and has limits of its own.
+            await self._ensure_worker()
+            answer = await self._run_with_deadline(timeout, request, on_message)
             if excess := await self._empty_overfull_folder():
                 raise WorkerDied(f"the function left {excess}; the folder was emptied")
         except WorkerError:
-            # What a killed function has written counts as well: the next one must not find the disk full.
+            # Files of a function that was killed count as well: the next function must not find the disk full.
             await self._empty_overfull_folder()
             raise
         finally:
@@ -149,9 +151,9 @@ class ProcessLease:
             log.warning("worker_did_not_end")
 
     async def _empty_overfull_folder(self) -> str:
-        """Return what a function has left too much of; empty if nothing.
+        """Empty the call's folder if it exceeds a limit; return which one, or an empty text.
 
-        If so, the worker is ended before its folder is emptied: a thread of it might write on.
+        The worker is ended first, because a thread of it might go on writing.
         """
         excess = await self._folder.find_excess()
         if excess:
@@ -161,8 +163,8 @@ class ProcessLease:
             await self._folder.clear()
         return excess
 
-    async def _worker(self) -> None:
-        """Make sure that there is a worker."""
+    async def _ensure_worker(self) -> None:
+        """Start a worker unless one is running."""
         if self._link is not None and self._link.ended:
             WORKER_FIGURES.died += 1
             log.warning("worker_ended_between_functions", status=await self._link.status())
@@ -171,18 +173,18 @@ class ProcessLease:
         if self._link is None:
             await self.start()
 
-    async def _run_until(self, timeout: float, request: Plain, on_message: OnMessage) -> Plain:
+    async def _run_with_deadline(self, timeout: float, request: Plain, on_message: OnMessage) -> Plain:
         """Run one request. A failure is raised after the output that came before it has been delivered."""
         deadline = asyncio.timeout(timeout)
         failure: WorkerError | None = None
         answer: Plain = {}
         with ExitStack() as undo:
-            # If anything else is raised, such as a cancellation or an error of `on_message`, nobody knows what the
-            # process does now: the next run starts another one from the checkpoint.
+            # If anything else is raised, such as a cancellation or an error of `on_message`, the process may still be
+            # at work: it is discarded, and the next run starts another one from the checkpoint.
             undo.callback(self._discard)
             try:
                 async with deadline:
-                    answer = await self._run(request, on_message)
+                    answer = await self._exchange(request, on_message)
             except TimeoutError:
                 if not deadline.expired():
                     raise
@@ -202,10 +204,10 @@ class ProcessLease:
             raise failure
         return answer
 
-    async def _run(self, request: Plain, on_message: OnMessage) -> Plain:
+    async def _exchange(self, request: Plain, on_message: OnMessage) -> Plain:
         link = self._link
         assert link is not None
-        # Answers carry the number of their run: one to a run that was given up is not taken for this one's.
+        # Answers carry the number of their run, so that the answer to an earlier run is not taken for this one's.
         link.runs += 1
         await link.send("run", link.runs, request)
         while True:
@@ -221,10 +223,10 @@ class ProcessLease:
 
     def _discard(self) -> None:
         if self._link is not None:
-            self._drop(self._link)
+            self._end_worker(self._link)
             self._link = None
 
-    def _drop(self, link: _WorkerConnection) -> None:
+    def _end_worker(self, link: _WorkerConnection) -> None:
         WORKER_FIGURES.live -= 1
         self._ending = [ended for ended in self._ending if not ended.done()]
         self._ending.append(link.process.ended)
@@ -246,7 +248,7 @@ async def _reply(message: Plain, on_message: OnMessage) -> Plain:
 
 
 class _WorkerConnection:
-    """The core's connection to one worker process: socket, output and notice of its end."""
+    """The core's connection to one worker process: its socket, its output and whether it has ended."""
 
     def __init__(self, process: WorkerProcess, output_left: int) -> None:
         self.process = process
@@ -279,11 +281,11 @@ class _WorkerConnection:
             try:
                 self._frames.extend(self._reader.feed(data))
             except FrameError as error:
-                raise WorkerDied(f"the worker sent what cannot be read: {error}") from None
+                raise WorkerDied(f"the worker sent a frame that cannot be read: {error}") from None
         return self._frames.popleft()
 
     async def status(self) -> str:
-        """Return how the process ended, as words for an error; it has `_STATUS_SECONDS` to do so."""
+        """Return how the process ended, for an error "the worker …"; wait for its end for `_STATUS_SECONDS`."""
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
                 return describe_status(await asyncio.shield(self.process.ended))
@@ -300,8 +302,8 @@ class _WorkerConnection:
     def _on_exit(self) -> None:
         self.ended = True
         self._loop.remove_reader(self.process.pidfd)
-        # Children of the worker may hold the other end open, so that no end of the stream would ever be read. After
-        # this, a reader gets what is still in the buffer and then the end.
+        # Children of the worker may hold the other end open, and then `receive` would wait for ever. After the shutdown
+        # it gets what is still in the buffer and then the end of the stream.
         try:
             self.process.socket.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -1,7 +1,7 @@
 """The folders that project code may write to: one for each call, made and removed by the core.
 
-All folders of a pool lie in one under the system's temp folder, which the core holds locked while it lives. What a core
-that crashed has left there is found by its lock being free, and removed by the next one that starts.
+The folders of a pool have one parent folder in the system's temp folder, which the core keeps locked as long as it
+runs. A parent folder that is not locked was left by a core that was killed; the next core that starts removes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PrivateFolder:
         self._max_bytes = max_bytes
 
     async def find_excess(self) -> str:
-        """Return which limit the folder is over, as words for an error; empty if none."""
+        """Return which limit the folder exceeds, as the object of an error's "the function left …"; empty: none."""
         if self._is_empty():
             return ""
         return await asyncio.to_thread(self._excess)
@@ -66,7 +66,7 @@ class PrivateFolder:
                 if files > self._max_files or size > self._max_bytes:
                     break
         except OSError as error:
-            return f"its private folder cannot be counted: {error.strerror}"
+            return f"a private folder whose files cannot be counted: {error.strerror}"
         if files > self._max_files:
             return f"more than {self._max_files} files in its private folder (limits.function_files)"
         if size > self._max_bytes:
@@ -75,7 +75,7 @@ class PrivateFolder:
 
 
 def _sizes(top: str) -> Iterator[int]:
-    """Yield the bytes on the disk of each file and folder below `top`. Raises OSError."""
+    """Yield the size on disk of each file and folder below `top`. Raises OSError."""
     waiting = [top]
     while waiting:
         for entry in _entries(waiting.pop()):
@@ -100,7 +100,7 @@ def _disk_bytes(entry: os.DirEntry[str]) -> int | None:
 
 
 class PrivateFolders:
-    """The folders of one pool."""
+    """The private folders of one pool, in a locked parent folder."""
 
     def __init__(self, max_files: int, max_bytes: int) -> None:
         self._max_files = max_files
@@ -109,7 +109,7 @@ class PrivateFolders:
         self._lock = -1
 
     async def open(self) -> None:
-        """Make the folder that holds them, the first time only. Raises OSError."""
+        """Make and lock the parent folder; does nothing the second time. Raises OSError."""
         if not self._root:
             await asyncio.to_thread(remove_abandoned)
             self._root, self._lock = _make_locked()
@@ -127,9 +127,9 @@ class PrivateFolders:
 
 
 def remove_abandoned() -> None:
-    """Remove the folders that cores of this user have left behind when they were killed.
+    """Remove the parent folders that killed cores of this user have left.
 
-    The kernel gives up a lock with its process, however that ends: a lock that can be taken is that of a dead core.
+    The kernel releases a lock when its process ends, however it ends: a folder that can be locked has no running core.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
@@ -141,7 +141,7 @@ def remove_abandoned() -> None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_tree(str(folder))
         except BlockingIOError:
-            # Its core is running.
+            # The core that holds the lock is running.
             pass
         finally:
             os.close(descriptor)
@@ -151,7 +151,7 @@ def _make_locked() -> tuple[str, int]:
     """Return a new folder and the descriptor that holds its lock. Raises OSError."""
     for _ in range(_TRIES):
         path = tempfile.mkdtemp(prefix=_PREFIX)
-        # Before it is locked, another core may take it for an abandoned one and remove it: then the next is tried.
+        # Until it is locked, another core may remove it as abandoned: then another folder is made.
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -163,7 +163,7 @@ def _make_locked() -> tuple[str, int]:
         except BlockingIOError:
             pass
         os.close(descriptor)
-    raise OSError(f"no folder can be made in {tempfile.gettempdir()}")
+    raise OSError(f"no folder can be made and locked in {tempfile.gettempdir()}: {_TRIES} attempts failed")
 
 
 def remove_tree(path: str) -> None:
@@ -173,8 +173,11 @@ def remove_tree(path: str) -> None:
 
 
 def _remove_contents(top: str) -> None:
-    """Remove everything in `top`. Folders are moved up to `top` before they are emptied: paths stay short, and depth
-    that project code chose leads to no recursion."""
+    """Remove everything in `top`.
+
+    Inner folders are moved up into `top` before they are emptied. So paths stay short and no recursion is needed,
+    however deeply project code has nested them.
+    """
     waiting = _remove_files(top)
     while waiting:
         folder = waiting.pop()

@@ -16,7 +16,7 @@ import pytest
 
 from callagent.errors import ProviderError, ProviderTimeout, UserError
 from callagent.models import Delta, ModelSettings, embedded
-from callagent.models.embedded import EmbeddedModel, NeedleFiles, NeedlePool, ToolSet, find_weights
+from callagent.models.embedded import EmbeddedModel, NeedleFiles, NeedlePool, ToolSet, find_needle_files
 
 TODAY = date(2026, 11, 21)
 CHILD = """
@@ -133,7 +133,7 @@ async def test_closing_ends_every_process(pool: NeedlePool) -> None:
 
 def installed() -> bool:
     try:
-        return bool(find_weights())
+        return bool(find_needle_files())
     except UserError:
         return False
 
@@ -143,7 +143,7 @@ needs_package = pytest.mark.skipif(not installed(), reason="needs the package ne
 
 @needs_package
 def test_the_engine_has_no_network_of_its_own_and_the_reporting_package_is_never_run() -> None:
-    library = find_weights().library.read_bytes()
+    library = find_needle_files().library.read_bytes()
     assert not [name for name in (b"getaddrinfo", b"gethostbyname", b"connect\0", b"socket\0") if name in library]
     assert "needle" not in sys.modules
 
@@ -151,7 +151,7 @@ def test_the_engine_has_no_network_of_its_own_and_the_reporting_package_is_never
 @needs_package
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
 def test_it_answers_in_an_empty_network_namespace_and_leaves_nothing_at_home(tmp_path: Path) -> None:
-    files = find_weights()
+    files = find_needle_files()
     child = Path(embedded.__file__).with_name("needle_process.py")
     command = ["unshare", "-rn", sys.executable, "-I", str(child), str(files.library), str(files.weights)]
     if subprocess.run(["unshare", "-rn", "true"], check=False, capture_output=True).returncode:
@@ -176,7 +176,7 @@ def test_it_answers_in_an_empty_network_namespace_and_leaves_nothing_at_home(tmp
 @needs_package
 def test_weights_that_are_others_are_refused(tmp_path: Path) -> None:
     child = Path(embedded.__file__).with_name("needle_process.py")
-    command = [sys.executable, "-I", str(child), str(find_weights().library), __file__, "0" * 64]
+    command = [sys.executable, "-I", str(child), str(find_needle_files().library), __file__, "0" * 64]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode
     assert "is not the file" in result.stderr

@@ -19,14 +19,14 @@ SENT = Report(9, (BLOCK,), rtcp.ntp_time(1_700_000_000.5), 160, 10, 1600)
 
 def test_reports_read_as_they_were_written() -> None:
     for report in (SENT, Report(9, (BLOCK, BLOCK)), Report(9)):
-        data = rtcp.compound(report, "name")
+        data = rtcp.compound_packet(report, "name")
         assert len(data) % 4 == 0
         assert parse_reports(data) == [report]
 
 
 def test_the_name_comes_after_the_report_and_ends_with_a_zero() -> None:
     for name in ("a", "ab", "abc", "abcd"):
-        description = rtcp.compound(Report(9), name)[8:]
+        description = rtcp.compound_packet(Report(9), name)[8:]
         assert description[1] == rtcp.SOURCE_DESCRIPTION
         assert len(description) == 4 * (struct.unpack("!H", description[2:4])[0] + 1)
         assert description[8:10] == bytes([1, len(name)])
@@ -60,7 +60,7 @@ def test_any_datagram_is_reports_or_a_value_error(data: bytes) -> None:
 
 
 def test_the_round_trip_is_what_passed_less_what_the_peer_waited() -> None:
-    block = ReportBlock(7, 0, 0, 0, 0, rtcp.middle(rtcp.ntp_time(1000.0)), 2 * 65536)
+    block = ReportBlock(7, 0, 0, 0, 0, rtcp.middle_bits(rtcp.ntp_time(1000.0)), 2 * 65536)
     assert rtcp.round_trip(block, rtcp.ntp_time(1002.25)) == pytest.approx(0.25, abs=1e-3)
     assert rtcp.round_trip(block, rtcp.ntp_time(900.0)) is None
     assert rtcp.round_trip(ReportBlock(7, 0, 0, 0, 0), rtcp.ntp_time(1.0)) is None
@@ -120,10 +120,10 @@ def test_bad_rtcp_and_strangers_change_nothing() -> None:
     side = Side()
     side.make(1.0)
     block = rtcp.ReportBlock(side.sender.ssrc, 255, 9999, 0, 0)
-    good = rtcp.compound(rtcp.Report(5, (block,)), "x")
+    good = rtcp.compound_packet(rtcp.Report(5, (block,)), "x")
     side.take(good, 2.0, ("198.51.100.9", 4001))
     side.take(good[:-1], 2.0)
-    side.take(rtcp.compound(rtcp.Report(5, (rtcp.ReportBlock(123, 255, 9999, 0, 0),)), "x"), 2.0)
+    side.take(rtcp.compound_packet(rtcp.Report(5, (rtcp.ReportBlock(123, 255, 9999, 0, 0),)), "x"), 2.0)
     assert side.reports.peer_lost == 0
     assert side.receiver.refused == 2
 
@@ -140,7 +140,7 @@ def test_the_last_report_says_goodbye() -> None:
 def test_a_goodbye_counts_for_the_stream_that_is_heard() -> None:
     here, there = Side(), Side()
     there.receiver.receive(here.sender.frame_to_send(None), PEER, 0.0)
-    there.take(rtcp.compound(rtcp.Report(1), "x", goodbye=True), 1.0)
+    there.take(rtcp.compound_packet(rtcp.Report(1), "x", goodbye=True), 1.0)
     assert there.reports.ended_at is None
     there.take(here.reports.goodbye(here.sender, here.receiver, 2.0, 2.0), 2.0, ("198.51.100.9", 4001))
     assert there.reports.ended_at is None
@@ -151,7 +151,7 @@ def test_a_goodbye_counts_for_the_stream_that_is_heard() -> None:
 def test_the_jitter_that_the_peer_sees_is_kept() -> None:
     side = Side()
     side.make(1.0)
-    side.take(rtcp.compound(rtcp.Report(5, (rtcp.ReportBlock(side.sender.ssrc, 0, 0, 0, 120),)), "x"), 2.0)
+    side.take(rtcp.compound_packet(rtcp.Report(5, (rtcp.ReportBlock(side.sender.ssrc, 0, 0, 0, 120),)), "x"), 2.0)
     assert (side.reports.peer_jitter, side.reports.received) == (120, 1)
 
 
@@ -161,17 +161,17 @@ def test_a_peer_that_does_not_hear_us_says_so_by_what_it_reports() -> None:
     here.receiver.receive(bytes(first[1]), PEER, 0.0)
     peer = here.receiver.ssrc
     assert peer is not None
-    silent = rtcp.compound(rtcp.Report(peer), "x")
+    silent = rtcp.compound_packet(rtcp.Report(peer), "x")
     here.take(silent, 1.0)
     assert not here.reports.one_way
     for _ in range(250):
         here.sender.frame_to_send(None)
     # Of another stream it says nothing.
-    here.take(rtcp.compound(rtcp.Report(peer ^ 1), "x"), 6.0)
+    here.take(rtcp.compound_packet(rtcp.Report(peer ^ 1), "x"), 6.0)
     assert not here.reports.one_way
     here.take(silent, 6.0)
     assert here.reports.one_way
     for fraction, one_way in ((0, False), (128, False), (255, True)):
         block = rtcp.ReportBlock(here.sender.ssrc, fraction, 0, 0, 0)
-        here.take(rtcp.compound(rtcp.Report(peer, (block,)), "x"), 11.0)
+        here.take(rtcp.compound_packet(rtcp.Report(peer, (block,)), "x"), 11.0)
         assert here.reports.one_way is one_way

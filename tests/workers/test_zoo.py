@@ -63,7 +63,7 @@ DIED = {
     "segfaults": "killed by SIGSEGV",
     "is_alarmed": "killed by SIGALRM",
     "bombs": "killed by SIGKILL",
-    "writes_to_every_descriptor": "sent what cannot be read",
+    "writes_to_every_descriptor": "sent a frame that cannot be read",
     "closes_descriptors": "exited with status 1",
 }
 if landlock_version() >= 1:

@@ -78,7 +78,7 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
         # While a long-running tool of the same answer is pending, the target would answer without knowing its result:
         # the transfer only takes effect in the next turn, by `Conversation.active`.
         if event.actions.transfer_to_agent and waits and not run.nested:
-            return Outcome(waits=True)
+            return Outcome(awaits_tool=True)
         if event.actions.transfer_to_agent:
             return Outcome(transfer=transfer_target(node, event.actions.transfer_to_agent, nested=run.nested))
         if event.is_final:
@@ -171,7 +171,7 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
         # What the caller has heard of the answer cannot be taken back, so the history has to say it.
         if answer.spoken and answer.parts:
             _append_spoken(run, node, answer, Actions())
-        content = await finish_despite_interruption(run, run.code.withheld(run.invocation(node)))
+        content = await finish_despite_interruption(run, run.code.replace_withheld(run.invocation(node)))
         if content is None:
             raise RunFailed(type(error).__name__, str(error)) from None
         return _with_ids(run, content), False

@@ -42,7 +42,7 @@ async def run_agent(run: Run, node: Node) -> bool:
         # Only an agent that has ended by itself runs its after-agent callbacks. At the top of the tree that is the
         # last one of the line; in a nested run those before it have waited for it, and follow from the last to the
         # first. `outcome.transfer` is still set here when a before-agent callback ended the agent transferred to.
-        if (outcome.transfer is not None or outcome.waits) and not run.nested:
+        if (outcome.transfer is not None or outcome.awaits_tool) and not run.nested:
             finished = []
         for node in reversed(finished):
             await _agent_callbacks(run, node, CallbackPoint.AFTER_AGENT)

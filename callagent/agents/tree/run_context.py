@@ -1,4 +1,4 @@
-"""What the agents of one turn share: settings, conversation, model, project code and the way out to the caller."""
+"""What the agents of one turn share: settings, conversation, model, project code and the output to the caller."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Where in a turn project code runs."""
+    """The agent, branch and turn that project code runs in, and the caller's words."""
 
     node: Node
     branch: str
@@ -64,7 +64,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class CodeCall:
-    """One tool call for project code."""
+    """One tool call that project code carries out."""
 
     tool: Tool
     id: str
@@ -73,15 +73,15 @@ class CodeCall:
 
 @dataclass(slots=True)
 class CodeAnswer:
-    """The result of project code. With `error` set, what the code did before it failed stands."""
+    """The result of project code. If `error` is set, the actions that came before the failure still count."""
 
     returned: Any = None
     subject: PlainObject = field(default_factory=dict)
-    """The arguments of a callback as the code left them: a tool's arguments, a model's request."""
+    """The tool arguments or the model request that a callback was given, with the changes that it made to them."""
     actions: PlainObject = field(default_factory=dict)
     """`events.Actions` as plain data."""
     error: tuple[str, str] | None = None
-    """Kind and text."""
+    """Kind and text of the error that the code raised; None: it did not fail."""
     duration_ms: float = 0.0
     logs: Sequence[PlainObject] = ()
 
@@ -90,33 +90,34 @@ OnEvent = Callable[[PlainObject], Awaitable[None]]
 """Adds an event of a code agent to the history; done when the awaitable ends."""
 
 RunChild = Callable[["ProjectCode", int], Awaitable[bool]]
-"""Runs the agent with a number for a code agent, using the given project code; returns whether it escalated."""
+"""Runs an agent below a code agent, named by its `Node.code` number, with this project code; returns whether it
+escalated."""
 
 
 class ProjectCode(Protocol):
     """The project code of one call.
 
-    Its methods never raise an error of the project's code; the answer has it. When an answer comes, the conversation's
-    state has the code's changes already; the caller appends the event that records them.
+    Its methods never raise an error of the project's code; it is in the answer's `error`. When a method returns, the
+    code's changes are already in the conversation's state; whoever called it appends the event that records them.
     """
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
-        """Call the functions of a point, in order, until one returns a result.
+        """Call the callbacks that the agent has for `point`, in order, until one returns a result.
 
-        `subject` has the arguments that the point's functions take beside the context.
+        `subject` has the arguments that these callbacks take beside the context.
         """
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         """Carry out tool calls with the tool callbacks around them; return one answer each, in order."""
 
-    async def withheld(self, invocation: Invocation) -> Content | None:
-        """Return the content in place of an answer that the model's provider withheld as unsafe.
+    async def replace_withheld(self, invocation: Invocation) -> Content | None:
+        """Return the content that replaces an answer which the model's provider withheld as unsafe.
 
-        None: the turn fails.
+        None: there is no replacement, and the turn fails.
         """
 
     async def instruction(self, invocation: Invocation) -> CodeAnswer:
-        """Make the instruction of an `LlmNode` that has none of its own."""
+        """Have project code make the instruction of an `LlmNode` whose `instruction` is None."""
 
     async def agent(self, invocation: Invocation, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
         """Run a `CodeNode`."""
@@ -136,7 +137,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Run:
-    """What the agents of one turn share. `for_branch()` and `for_children()` derive the run of a part of the turn."""
+    """What the agents of one turn share. `for_branch()` and `for_children()` copy it for an agent's children."""
 
     conversation: Conversation
     code: ProjectCode
@@ -147,36 +148,37 @@ class Run:
     user_content: Content | None
     observe: Callable[[ModelRequest], None]
     """Called with every request to the model."""
-    finish_first: Callable[[asyncio.Task[object]], None]
+    finish_before_next_turn: Callable[[asyncio.Task[object]], None]
     """Registers a task that goes on when the turn is interrupted; the next turn waits for it."""
     run_beside: Callable[[asyncio.Task[object]], None]
     """Registers a task that goes on beside the next turns, until the call ends."""
     decide: Callable[[Ending], None]
-    """Called with how the turn is to end."""
+    """Sets how the turn ends: in listening, a handoff or a hang-up."""
     run_agent: Callable[[Run, Node], Awaitable[bool]]
     """`run.run_agent`; a field because tools run agents and agents call tools."""
     branch: str = ""
     speaks: bool = True
     """False in an agent that runs as a tool: its words are the tool's result and not spoken."""
     nested: bool = False
-    """An agent that transfers to another one waits for the other's end and then runs its after-agent callbacks.
+    """Whether the agent runs below another one that waits for it.
 
-    Not nested, as at the top of a tree, a transfer ends the transferring agent for good.
+    True: an agent that transfers waits until the other agent has ended, and then runs its own after-agent callbacks.
+    False, as at the top of a tree: an agent that transfers has ended, and its after-agent callbacks do not run.
     """
     counters: Counters = field(default_factory=Counters)
 
     def for_branch(self, parent: Node, child: Node) -> Run:
-        """Return the run of a child of a parallel agent, whose events its siblings do not see."""
-        # The ADK's form of a branch, which stands in recorded events: the pair of each parallel agent and its child.
+        """Return this run for one child of a parallel agent: the other children do not see its events."""
+        # Branches are written as the ADK does, because events record them: "PARENT.CHILD" for each parallel agent.
         name = f"{parent.name}.{child.name}"
         return replace(self, branch=f"{self.branch}.{name}" if self.branch else name, nested=True)
 
     def for_children(self) -> Run:
-        """Return the run of the children of an agent."""
+        """Return this run for the children of an agent, which waits for them."""
         return replace(self, nested=True)
 
     def invocation(self, node: Node) -> Invocation:
-        """Return where in the turn project code of this agent runs."""
+        """Return the invocation for project code of this agent."""
         return Invocation(node, self.branch, self.invocation_id, self.user_content)
 
     def append(self, event: Event, *, spoken: bool = False) -> None:
@@ -200,8 +202,8 @@ class Outcome:
 
     escalated: bool = False
     transfer: Node | None = None
-    """The agent that goes on in the same turn."""
-    waits: bool = False
+    """The agent that this one transferred to."""
+    awaits_tool: bool = False
     """The agent transferred, but a long-running tool of the same answer has no result yet.
 
     The turn ends here; the next one begins at the agent that it transferred to.
@@ -211,12 +213,12 @@ class Outcome:
 async def finish_despite_interruption(run: Run, coroutine: Coroutine[object, None, T]) -> T:
     """Await a coroutine that must run to its end even when the turn is interrupted.
 
-    An interruption cancels the turn's task. Project code has begun to change the state by then, and the worker's
-    answer must be applied to it: so the coroutine runs in a task of its own, which the next turn waits for.
+    An interruption cancels the turn's task. Project code may have changed the worker's state by then, and its answer
+    must be applied here: so the coroutine runs in a task of its own, which the next turn waits for.
     """
     task = asyncio.create_task(coroutine)
     # Registered before it is awaited: the cancellation may come in the very next step of the loop.
-    run.finish_first(task)
+    run.finish_before_next_turn(task)
     return await asyncio.shield(task)
 
 

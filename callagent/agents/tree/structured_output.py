@@ -1,4 +1,4 @@
-"""Structured output: a model's final text read by a JSON schema, and kept in the state under an `output_key`."""
+"""Structured output: a model's final text parsed with a JSON schema and stored in the state under an `output_key`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = {"integer": int, "number": float}
 
 
 def parse_output(text: str, schema: JsonSchema | None) -> object:
-    """Return a text as it is, or with a schema the JSON in it. Raises `RunFailed` when the JSON does not conform."""
+    """Return the text itself without a schema, or else its JSON value. Raises `RunFailed` if that does not conform."""
     if schema is None:
         return text
     # Models without a JSON mode may put their answer into a code block.
@@ -23,7 +23,7 @@ def parse_output(text: str, schema: JsonSchema | None) -> object:
     try:
         return conform(value, schema)
     except ValueError as error:
-        raise RunFailed("ValidationError", f"the model's answer is not as agreed: {error}") from None
+        raise RunFailed("ValidationError", f"the model's answer does not match the output schema: {error}") from None
 
 
 def conform(value: object, schema: JsonSchema) -> object:
@@ -35,14 +35,14 @@ def conform(value: object, schema: JsonSchema) -> object:
     return _conform(value, schema, schema.get("$defs") or {}, "")
 
 
-def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> object:
+def _conform(value: object, schema: JsonSchema, definitions: JsonSchema, place: str) -> object:
     if "$ref" in schema:
-        schema = named.get(str(schema["$ref"]).rpartition("/")[2]) or {}
+        schema = definitions.get(str(schema["$ref"]).rpartition("/")[2]) or {}
     kind = schema.get("type")
     if kind == "object" and "properties" in schema:
-        return _object(value, schema, named, place)
+        return _object(value, schema, definitions, place)
     if kind == "array" and isinstance(value, list):
-        return [_conform(each, schema.get("items") or {}, named, f"{place}[{n}]") for n, each in enumerate(value)]
+        return [_conform(each, schema.get("items") or {}, definitions, f"{place}[{n}]") for n, each in enumerate(value)]
     if kind in _NUMBERS and isinstance(value, str):
         try:
             return _NUMBERS[kind](value)
@@ -53,15 +53,15 @@ def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -
     return value
 
 
-def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> dict[str, object]:
+def _object(value: object, schema: JsonSchema, definitions: JsonSchema, place: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ValueError(f"{place or 'it'} is not an object")
     missing = [str(key) for key in schema.get("required") or () if key not in value]
     if missing:
         raise ValueError(f"{place or 'it'} lacks {', '.join(missing)}")
     made: dict[str, object] = {}
-    for key, own in schema["properties"].items():
-        conformed = _conform(value[key], own, named, key) if key in value else own.get("default")
+    for key, subschema in schema["properties"].items():
+        conformed = _conform(value[key], subschema, definitions, key) if key in value else subschema.get("default")
         # Null values are left out, as by `model_dump(exclude_none=True)`.
         if conformed is not None:
             made[key] = conformed
@@ -86,7 +86,7 @@ class SavedOutput:
         """
         found = [part["text"] for part in parts(event.content) if "text" in part and not part.get("thought")]
         text = "".join(found)
-        # An empty text counts only as the final answer: before a tool call, models often write nothing.
+        # An empty text is stored only as the final answer: before a tool call, models often write nothing.
         if not self._node.output_key or not found or not (text or event.is_final):
             return
         if self._node.output_schema is None:

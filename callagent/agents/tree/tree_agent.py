@@ -55,7 +55,7 @@ class TreeAgent:
         self._endings: list[Ending] = []
         """How the turn is to end, as its tools decided; not empty after a turn that was interrupted."""
         self._unfinished: set[asyncio.Task[object]] = set()
-        """Tasks of interrupted turns that the next turn waits for (`Run.finish_first`)."""
+        """Tasks of interrupted turns that the next turn waits for (`Run.finish_before_next_turn`)."""
         self._beside: set[asyncio.Task[object]] = set()
         """Tasks that go on beside the turns (`Run.run_beside`)."""
         self._late: list[FunctionStarted | FunctionEnded] = []
@@ -167,7 +167,7 @@ class TreeAgent:
             invocation_id=invocation_id,
             user_content=content,
             observe=self._observe,
-            finish_first=lambda task: self._keep(task, self._unfinished),
+            finish_before_next_turn=lambda task: self._keep(task, self._unfinished),
             run_beside=lambda task: self._keep(task, self._beside),
             decide=decide,
             run_agent=run_agent,

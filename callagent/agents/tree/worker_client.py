@@ -135,7 +135,7 @@ class WorkerClient:
         ]
         return {"op": "tools", "calls": messages, "parallel": parallel, "seconds": seconds}
 
-    async def withheld(self, invocation: Invocation) -> Content | None:
+    async def replace_withheld(self, invocation: Invocation) -> Content | None:
         return None
 
     async def instruction(self, invocation: Invocation) -> CodeAnswer:

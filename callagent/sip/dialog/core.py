@@ -30,16 +30,18 @@ def _any_pace(trunk: str) -> int | None:
 MAX_UDP_REQUEST = 1300
 """Octets of a request that go by UDP where the path MTU is not known (RFC 3261 §18.1.1)."""
 UNPROVEN = ""
-"""The trunk of a host that must prove a digest account before its requests are served."""
+"""Result of `UserAgentSettings.admit` for a host that belongs to no trunk but may log in with a digest account."""
 EXTENSIONS = ("100rel", "replaces", "norefersub", "timer")
 """The option tags that we understand in a Require header field."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserAgentSettings:
+    """Settings of the user agent: whom it serves, the addresses that it shows, and its limits."""
+
     admit: Callable[[str], str | None] = _admit_nobody
-    """Return the trunk that an IP address belongs to. None: its requests are dropped without a response. `UNPROVEN`: it
-    must prove an account of `digest`."""
+    """Return the trunk that an IP address belongs to. None: its requests are dropped without a response. `UNPROVEN`:
+    they are served only with the credentials of an account of `digest`."""
     digest: DigestSettings | None = None
     busy: Callable[[], int | None] = _never_busy
     """Return the seconds for Retry-After while no new call can be taken, or None."""
@@ -50,7 +52,7 @@ class UserAgentSettings:
     public_address: str | None = None
     """IP address for SDP; None: the local address that reaches the peer."""
     name: str = "callagent"
-    """For User-Agent and Server."""
+    """Value of the header fields User-Agent and Server."""
     accepts_transfers: bool = False
     """Whether a peer may send us a REFER."""
     timers: TimerSettings = field(default_factory=TimerSettings)
@@ -61,8 +63,9 @@ class UserAgentSettings:
     transfer_limit: float = 30.0
     """Seconds from our REFER to its outcome; nobody speaks to the caller meanwhile."""
     max_calls: int = 1000
+    """Calls at the same time."""
     max_attempts: int = 8
-    """Servers, and users that they redirect us to, that one outgoing call is tried at."""
+    """Servers and redirect targets that one outgoing call may try."""
     session_seconds: int = 1800
     """Session interval that we ask for: a call whose peer has vanished ends after this time (RFC 4028)."""
     shortest_session: int = 90
@@ -70,7 +73,7 @@ class UserAgentSettings:
 
 
 class UserAgentCore:
-    """What the user agent and its calls share: transactions, timers, dialogs, queues of messages and events."""
+    """The state that all calls share: transactions, timers, dialogs, and queues of messages and events."""
 
     def __init__(self, settings: UserAgentSettings, local_address: Callable[[message.Hop], tuple[str, int]]) -> None:
         """`local_address` returns our host and port as the peer at a hop reaches them over the hop's transport."""
@@ -85,7 +88,7 @@ class UserAgentCore:
         self.dialogs: dict[tuple[str, str, str], Call] = {}
         """By `Dialog.key`."""
         self.calls: set[Call] = set()
-        # Counted, so that a question that comes with a message need not search all calls.
+        # Counted here, because each message asks for them: that must not search all calls.
         self.call_ids: Counter[str] = Counter()
         """Calls per Call-ID: two calls may share one after a fork."""
         self.hosts: Counter[str] = Counter()
@@ -93,7 +96,7 @@ class UserAgentCore:
         self._local_address = local_address
 
     def is_partner(self, host: str) -> bool:
-        """Whether we are in a call with this host or wait for a response from it, so that its messages are read."""
+        """Return whether we are in a call with this host or wait for a response from it; then its messages are read."""
         return host in self.hosts or host in self.layer.partners
 
     def add_call(self, call: Call) -> None:
@@ -116,7 +119,7 @@ class UserAgentCore:
     def send_request(
         self, request: message.Request, hop: message.Hop, on_response: OnResponse, now: float
     ) -> ClientTransaction:
-        """Send a request in a new transaction. A Via that is there already stays: a CANCEL has its INVITE's (§9.1)."""
+        """Send a request in a new transaction, with a new Via unless it has one: a CANCEL has its INVITE's (§9.1)."""
         request.headers.set("User-Agent", self.settings.name)
         if "Via" in request.headers:
             return self.layer.request(request, hop, on_response, now)
@@ -213,5 +216,5 @@ class UserAgentCore:
 
 
 def _is_too_large(request: message.Request, hop: message.Hop) -> bool:
-    """Whether UDP could fragment the request; many firewalls drop all fragments but the first."""
+    """Return whether UDP could fragment the request; many firewalls drop all fragments but the first."""
     return hop.transport == "udp" and len(bytes(request)) > MAX_UDP_REQUEST

@@ -198,7 +198,7 @@ class PlatformCode:
             return replace(answer, returned=await self._guardrail_response(guardrail))
         return replace(answer, returned=content)
 
-    async def withheld(self, invocation: Invocation) -> Content | None:
+    async def replace_withheld(self, invocation: Invocation) -> Content | None:
         """Return what is said when the model's provider withholds an answer for safety; None: nothing is declared."""
         guardrail = next((each for each in self._guardrails(invocation) if each.safety), None)
         return None if guardrail is None else await self._guardrail_response(guardrail)

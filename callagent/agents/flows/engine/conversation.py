@@ -1,4 +1,4 @@
-"""The state of one call and the settings it is run with: position, project state, entities, history. No I/O."""
+"""The state of one call (position, project state, entities, history) and the settings that it runs with."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ CUT_MARK = "…"
 
 @dataclass(frozen=True, slots=True)
 class FlowSettings:
+    """Settings of the flow engine, the same for all calls of a project."""
+
     environment: str = "live"
     """`draft`, `sandbox`, `pre-release` or `live`: `conv.env`, SMS senders, real-time configuration."""
     channel: str = ""
@@ -43,9 +45,11 @@ class FlowSettings:
     slow_function_timeout: float = 30.0
     """Seconds for a function with latency control: the caller hears something meanwhile."""
     tool_timeout: float = 30.0
-    """Seconds for an app's tool that says nothing of it."""
+    """Seconds for a tool of a CX app that declares no timeout."""
     start_timeout: float = 10.0
+    """Seconds for the start function."""
     end_timeout: float = 30.0
+    """Seconds for the end function."""
     model_timeout: float = 30.0
     """Seconds for `prompt_llm`."""
     max_rounds: int = 10
@@ -55,29 +59,29 @@ class FlowSettings:
     max_failures: int = 3
     """Unusable return values in one turn."""
     max_filter_hits: int = 3
-    """Phrase filters that act in one turn."""
+    """Times that phrase filters may act in one turn."""
     fallback_utterance: str = "Sorry, I had a problem just now. Could you say that again, please?"
-    """Said when the model fails or does not come to an end."""
+    """Said when the model fails, or needs more than `max_rounds` requests."""
     max_model_failures: int = 3
-    """Turns in a row in which the model failed, after which the agent gives the call up."""
+    """Turns in a row in which the model may fail; after the last of them the agent gives the call up."""
     failure_utterance: str = "I am sorry, I cannot help you at the moment."
     """Said when the agent gives the call up."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """The platform's model names -> ours; a name that is not listed is the configured model."""
+    """Maps the project's model names to configured ones; an unlisted name means the configured model."""
     embedder: Embedder | None = None
-    """Finds topics by their meaning; None: by their words."""
+    """Model that finds topics by their meaning; None: they are found by their words."""
     secrets_dir: str | None = None
-    """Folder with a file for each secret; read by the core, closed to project code."""
+    """Folder with a file for each secret; the core reads it, project code cannot."""
     integration_attributes: Mapping[str, object] | None = None
     """What the start function reads as `conv.integration_attributes`."""
     api_mocks: Mapping[str, object] = field(default_factory=dict)
     """Integration -> operation -> `[{"status", "body", "headers", "repeat"}]`: answers instead of real calls."""
     external: ExternalExchange = field(default_factory=ExternalExchange)
-    """Where other programs reach calls; a server has one for all its projects."""
+    """The exchange of events and handoff data with other programs; a server has one for all its projects."""
     memory: MemoryStore | None = None
-    """Where what a caller leaves is kept; None: nowhere."""
+    """Store of what the project remembers of a caller for later calls; None: it remembers nothing."""
     senders: Mapping[str, MessageSender] = field(default_factory=dict)
-    """`sms`, `whatsapp`, `email` -> who sends it; a kind that is not listed is kept in the record only."""
+    """Senders of messages by kind (`sms`, `whatsapp`, `email`); other kinds are kept in the record only."""
     message_rules: MessageRules = field(default_factory=MessageRules)
     delivery_timeout: float = 10.0
     """Seconds that the end of a call waits for messages being sent."""
@@ -125,7 +129,7 @@ Entry = UserSaid | AgentSaid | ToolsCalled | ToolAnswered | Note
 
 @dataclass(slots=True)
 class History:
-    """The entries of one call in order. What an interruption cut off is taken out again."""
+    """The entries of one call in order. Words that the caller did not hear after an interruption are removed."""
 
     entries: list[Entry] = field(default_factory=list)
     _utterances: int = 0
@@ -145,7 +149,7 @@ class History:
         self.entries.append(ToolsCalled(calls))
 
     def add_answer(self, call_id: str, content: str) -> None:
-        """Add the answer to a tool call; one whose call a reopened turn has removed is dropped."""
+        """Add the answer to a tool call, unless `reopen()` has removed that call meanwhile."""
         if any(call.id == call_id for each in self.entries if isinstance(each, ToolsCalled) for call in each.calls):
             self.entries.append(ToolAnswered(call_id, content))
 
@@ -154,8 +158,8 @@ class History:
 
     def correct(self, heard: str) -> None:
         """Shorten the agent's last words to the heard text, after an interruption."""
-        # Only the words of the last turn: what stands before it was heard when it was said. They are compared by
-        # their number, because the heard text may have other spaces.
+        # `heard` covers the words of the last turn only; earlier turns were corrected in their time. Words are counted
+        # and not compared as text, because the heard text may have other spaces.
         start = self._last_turn()
         left = len(heard.split())
         kept: list[Entry] = []
@@ -166,23 +170,24 @@ class History:
             spoken = entry.text.split()
             if left >= len(spoken):
                 kept.append(entry)
-            # The mark shows the model that the caller did not hear the rest, so that it may say it again.
+            # The mark tells the model that the caller did not hear the rest, so that it may say it again.
             elif left > 0:
                 kept.append(AgentSaid(" ".join(spoken[:left]) + CUT_MARK, entry.utterance))
             left -= min(left, len(spoken))
         self.entries[start:] = kept
 
     def reopen(self, is_hidden: Callable[[str], bool] = lambda function: False) -> None:
-        """Remove the last turn: the caller goes on with it, and its words come again as a whole.
+        """Remove the last turn, because the caller goes on speaking: a new turn will have all of its words.
 
-        A turn that called functions stays, unless `is_hidden` says of each that the model is to know nothing of it.
+        A turn that called functions stays, unless `is_hidden` returns True for all of their names: the model is not
+        to know of those.
         """
         start = max((at for at, entry in enumerate(self.entries) if isinstance(entry, UserSaid)), default=None)
         if start is None:
             return
         called = [call.name for each in self.entries[start:] if isinstance(each, ToolsCalled) for call in each.calls]
         if all(is_hidden(name) for name in called):
-            # Tool calls go with their answers: a provider refuses one without the other.
+            # A tool call is removed with its answer: providers refuse one without the other.
             del self.entries[start:]
 
     def plain(self) -> list[dict[str, str]]:
@@ -213,7 +218,7 @@ class History:
 
     def messages(self, resolve: Callable[[str], str], silence: str) -> list[Message]:
         """Return the conversation as a model reads it: every tool call is followed by exactly one answer."""
-        # Providers refuse a request with an unanswered tool call: those not executed are answered as such.
+        # Providers refuse a request with an unanswered tool call: one that was not executed gets `NOT_EXECUTED`.
         answers = {e.call_id: e.content for e in self.entries if isinstance(e, ToolAnswered)}
         messages: list[Message] = []
         for entry in self.entries:
@@ -229,13 +234,13 @@ class History:
                     for call in calls:
                         content = resolve(answers.get(call.id, NOT_EXECUTED))
                         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-                # Written below its call already, wherever in the history it came.
+                # The answer was added right after its call, even if it stands later in the history.
                 case ToolAnswered():
                     pass
         return messages
 
     def _last_turn(self) -> int:
-        """Return the index behind the caller's last words."""
+        """Return the index of the first entry after the caller's last words."""
         for index in range(len(self.entries) - 1, -1, -1):
             if isinstance(self.entries[index], UserSaid):
                 return index + 1
@@ -269,8 +274,8 @@ DEFAULT_CHANNEL = "voice"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """What holds at one position in one language."""
+class _PositionData:
+    """The step and the settings for one position and language."""
 
     position: Position
     language: str
@@ -282,7 +287,7 @@ class _Place:
 
 @dataclass(slots=True)
 class Conversation:
-    """All that changes during one call, and the project and settings that it is interpreted with."""
+    """The state of one call, with its project and settings."""
 
     info: CallInfo
     project: format.Project
@@ -293,11 +298,12 @@ class Conversation:
     position: Position = field(default_factory=Position)
     history: History = field(default_factory=History)
     state: MutableJsonObject = field(default_factory=dict)
-    """JSON projection of `conv.state`; the live objects are the worker's."""
+    """`conv.state` as JSON; the worker has the Python objects."""
     entities: dict[str, EntityResult] = field(default_factory=dict)
     metrics: list[MutableJsonObject] = field(default_factory=list)
     """`{"name", "value"}` in the order written."""
     alternatives: tuple[str, ...] = ()
+    """Other transcripts of the caller's last words, as `conv.transcript_alternatives` has them."""
     voice: JsonObject | None = None
     """`{"provider", "provider_voice_id", "config"}`, set by `conv.set_voice`."""
     keywords: tuple[str, ...] = ()
@@ -313,16 +319,16 @@ class Conversation:
     functions: int = 0
     """Functions started so far."""
     waits: int = 0
-    """Waits for the model with fillers so far."""
+    """Number of times so far that fillers were to cover a wait for the model."""
     calls: int = 0
-    """Tool calls numbered so far."""
+    """Tool calls so far; their identifiers count up with it."""
     turns: int = 0
     handoff: MutableJsonObject | None = None
     """`{"destination", "reason"}` of the handoff that is being carried out."""
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
-    """Of the peer's hang-up."""
+    """SIP headers of the peer's hang-up, as `conv` has them for the end function."""
     events: list[Action] = field(default_factory=list)
-    """Actions not yet emitted: a function that outlives an interrupted turn leaves its own here for the next turn."""
+    """Actions not yet emitted. A function that goes on after its turn was interrupted leaves them to the next turn."""
     outbox: Outbox = field(default_factory=Outbox)
     external_events: list[JsonObject] = field(default_factory=list)
     """Events that other programs sent to this call, oldest first."""
@@ -334,15 +340,15 @@ class Conversation:
     unfinished: Decision | None = None
     """A handoff or hang-up that a function decided in a turn that was interrupted; the next turn carries it out."""
     safety: format.SafetyFilters | None = None
-    """Those of the call's channel."""
-    _place: _Place | None = None
+    """The safety filters of the call's channel; None: it has none."""
+    _position_data: _PositionData | None = None
 
     @classmethod
     def begin(
         cls, info: CallInfo, project: format.Project, settings: FlowSettings, metric_writer: MetricWriter
     ) -> Conversation:
         variants = project.variants
-        # An unknown variant is refused when the project is loaded; here the default stands in for it.
+        # Loading the project has refused an unknown variant; here the default is used instead.
         variant = settings.variant if settings.variant in variants.attributes else variants.default
         language = settings.language or project.languages.default
         return cls(
@@ -369,39 +375,39 @@ class Conversation:
     def channel_type(self) -> str:
         if self.info.wire == "text" and self.channel == "voice":
             return TEXT_CHANNEL
-        # A channel that is not listed gets a type of the same form, so that overrides for it can be written.
+        # Other channels get a type of the same form, so that projects can have settings for it.
         return CHANNELS.get(self.channel, f"{self.channel}.polyai")
 
     @property
     def step(self) -> format.Step | None:
         """The step that asks the model; None outside flows and on a function step."""
-        return self._here().step
+        return self._present().step
 
     @property
     def function_step(self) -> format.ProjectFunction | None:
-        """The function step that the call stands on; None outside flows and on a step that asks the model."""
-        return self._here().function_step
+        """The function step at the present position; None outside flows and on a step that asks the model."""
+        return self._present().function_step
 
     @property
     def position_settings(self) -> format.PositionSettings:
-        """The experimental settings that hold at the present position and in the present language."""
-        return self._here().settings
+        """The experimental settings for the present position and language."""
+        return self._present().settings
 
     @property
     def fillers(self) -> format.FillerPhrases:
-        """What is said, in the present language, while the model is waited for."""
-        return self._here().fillers
+        """The fillers, in the present language, that cover a wait for the model."""
+        return self._present().fillers
 
-    def _here(self) -> _Place:
-        # Looked up when the call has moved or changed its language: within a turn these are read dozens of times.
-        place = self._place
-        if place is None or place.position != self.position or place.language != self.language:
-            place = self._place = self._look_up()
-        return place
+    def _present(self) -> _PositionData:
+        # Cached until the position or language changes, because these are read dozens of times in a turn.
+        data = self._position_data
+        if data is None or data.position != self.position or data.language != self.language:
+            data = self._position_data = self._read_position()
+        return data
 
-    def _look_up(self) -> _Place:
+    def _read_position(self) -> _PositionData:
         project, flow, step = self.project, self.position.flow, self.position.step
-        return _Place(
+        return _PositionData(
             self.position,
             self.language,
             project.step(flow, step),
@@ -415,12 +421,12 @@ class Conversation:
         return self.settings.pinned or datetime.now(UTC).astimezone()
 
     async def write_metric(self, name: str, value: JsonValue, *, write_once: bool = False) -> bool:
-        """Keep a metric and make it durable. Return False for a `write_once` metric that was written before."""
-        # Also after a restart of the worker: the metrics of the call are counted here.
+        """Add a metric and make it durable. Return False for a `write_once` metric that was written before."""
+        # Checked here and not in the worker, which may have been replaced since the metric was written.
         if write_once and any(metric["name"] == name for metric in self.metrics):
             return False
         self.metrics.append({"name": name, "value": value})
-        # It is durable when this returns, which `conv.write_metric` promises: the function waits for it.
+        # `conv.write_metric` promises that the metric is durable when it returns, so the function waits for the writer.
         self.events.append(MetricWritten(name, value))
         await self.metric_writer(name, value)
         return True
@@ -430,18 +436,18 @@ class Conversation:
         return self.settings.external.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
 
     def _take_event(self, event: JsonObject) -> None:
-        # The events cross to the worker with each function, so their number is bounded.
+        # Each function call sends the events to the worker, so their number is limited.
         if len(self.external_events) >= MAX_PER_CALL:
             log.warning("external_event_dropped", reason=f"more than {MAX_PER_CALL} in one call")
             return
         self.external_events.append(dict(event))
         if event["send_to_llm"]:
-            # The model is shown it as a note, cut to a bounded length: another program decides how long it is.
+            # The model sees the event as a note, cut to a limit, because another program decides how long it is.
             text = json.dumps(event["data"], ensure_ascii=False, default=str)
             self.history.add_note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
     def queue_messages(self, effects: JsonObject) -> list[str]:
-        """Queue a function's messages until the turn is over; return the refusals that the model is told."""
+        """Queue a function's messages until the turn is over; return why some were refused, as texts for the model."""
         entries = objects_at(effects, "sms")
         entries += [{**entry, "kind": "email"} for entry in objects_at(effects, "emails")]
         refused = [error for entry in entries if (error := self.queue_message(entry))]

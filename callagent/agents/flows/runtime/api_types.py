@@ -1,4 +1,4 @@
-"""The types of the project API, under the names that project code knows them by: exceptions, values, voices."""
+"""The types of the project API, under the names that project code uses: values, exceptions and voices."""
 
 from __future__ import annotations
 
@@ -301,13 +301,13 @@ class CxOneSignalError(CxOneError): ...
 
 
 class Unavailable:
-    """Stands for an object of the API that is not offered: every use raises `NotAvailable`."""
+    """A stand-in for an object of the API that this server does not offer: every use raises `NotAvailable`."""
 
     def __init__(self, name: str) -> None:
         self.__dict__["_name"] = name
 
     def __getattr__(self, attribute: str) -> object:
-        # Python itself asks for these, such as copy and pprint: they must not raise NotAvailable.
+        # Python itself looks these up, as copy and pprint do: they must not raise NotAvailable.
         if attribute.startswith("__") and attribute.endswith("__"):
             raise AttributeError(attribute)
         raise NotAvailable(f"{self.__dict__['_name']}.{attribute} is not available on this server")
@@ -385,8 +385,8 @@ class RimeVoice(TTSVoice):
         super().__init__("rime", provider_voice_id, {"speech_alpha": speech_alpha, "model_id": model_id})
 
 
-class _NamedSettings(TTSVoice):
-    """A voice whose class gives the provider, the order of positional settings and their defaults."""
+class _ProviderVoice(TTSVoice):
+    """Base of the voices of one provider; `SETTINGS` has names and defaults of its settings, in positional order."""
 
     PROVIDER = ""
     SETTINGS: tuple[tuple[str, object], ...] = ()
@@ -400,7 +400,7 @@ class _NamedSettings(TTSVoice):
         super().__init__(self.PROVIDER, provider_voice_id, config)
 
 
-class CartesiaVoice(_NamedSettings):
+class CartesiaVoice(_ProviderVoice):
     PROVIDER = "cartesia"
     SETTINGS = (
         ("speed", 0), ("emotions", None), ("model_id", "sonic-3.6"), ("volume", None), ("emotion", None),
@@ -408,39 +408,39 @@ class CartesiaVoice(_NamedSettings):
     )  # fmt: skip
 
 
-class PlayHTVoice(_NamedSettings):
+class PlayHTVoice(_ProviderVoice):
     PROVIDER = "playht"
     SETTINGS = tuple(
         (name, None) for name in ("speed", "temperature", "emotion", "voice_guidance", "style_guidance", "voice_engine")
     )
 
 
-class HumeVoice(_NamedSettings):
+class HumeVoice(_ProviderVoice):
     PROVIDER = "hume"
     SETTINGS = (("voice_description", None), ("version", "2"), ("instant_mode", False), ("provider", "CUSTOM_VOICE"))
 
 
-class GoogleVoice(_NamedSettings):
+class GoogleVoice(_ProviderVoice):
     PROVIDER = "google"
     SETTINGS = (("gender", None),)
 
 
-class XaiVoice(_NamedSettings):
+class XaiVoice(_ProviderVoice):
     PROVIDER = "xai"
     SETTINGS = (("language", None),)
 
 
-class GradiumVoice(_NamedSettings):
+class GradiumVoice(_ProviderVoice):
     PROVIDER = "gradium"
     SETTINGS = (("model_name", None),)
 
 
-class HamsaVoice(_NamedSettings):
+class HamsaVoice(_ProviderVoice):
     PROVIDER = "hamsa"
     SETTINGS = (("dialect", None), ("expressiveness", None))
 
 
-class GoogleGeminiVoice(_NamedSettings):
+class GoogleGeminiVoice(_ProviderVoice):
     PROVIDER = "google_gemini"
     SETTINGS = (("model", "gemini-3.8-flash-tts"), ("prompt", None))
 
@@ -458,7 +458,7 @@ class VoiceWeighting:
 
 
 def weights(choices: list[VoiceWeighting]) -> list[float]:
-    """Return the probability of each choice; those without a weight share what the others leave of 1."""
+    """Return the probability of each choice; choices without a weight share equally what is left to 1."""
     given = sum(choice.weight or 0.0 for choice in choices)
     open_choices = sum(choice.weight is None for choice in choices)
     if not choices or given > 1.001 or (not open_choices and given < 0.999):

@@ -14,7 +14,7 @@ _ATTRIBUTE = "__function_notes__"
 
 @dataclass(slots=True)
 class FunctionNotes:
-    """The values that decorators gave for one function."""
+    """What the decorators declare for one function."""
 
     description: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ def notes_of(function: object) -> FunctionNotes:
     return notes if isinstance(notes, FunctionNotes) else FunctionNotes()
 
 
-def _note(function: object) -> FunctionNotes:
+def _own_notes(function: object) -> FunctionNotes:
     notes = notes_of(function)
     setattr(function, _ATTRIBUTE, notes)
     return notes
@@ -34,7 +34,7 @@ def _note(function: object) -> FunctionNotes:
 
 def func_description(description: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
-        _note(function).description = str(description)
+        _own_notes(function).description = str(description)
         return function
 
     return decorate
@@ -42,7 +42,7 @@ def func_description(description: str) -> Callable[[Function], Function]:
 
 def func_parameter(name: str, description: str = "") -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
-        _note(function).parameters[name] = str(description)
+        _own_notes(function).parameters[name] = str(description)
         return function
 
     return decorate
@@ -55,7 +55,7 @@ def func_latency_control(
     randomize: bool = False,
 ) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
-        _note(function).latency = {
+        _own_notes(function).latency = {
             "delay_before_start": delay_before_responses_start,
             "silence_after_each": silence_after_each_response,
             "responses": [[str(text), seconds] for text, seconds in delay_responses or ()],
@@ -78,12 +78,12 @@ def type_name(parameter: inspect.Parameter) -> str:
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return ""
-    # With `from __future__ import annotations` every annotation is a text.
+    # With `from __future__ import annotations` every annotation is a string.
     return annotation.strip("'\"") if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
 def takes_flow(function: Callable[..., object]) -> bool:
-    """Return whether the second parameter is the flow."""
+    """Return whether the second parameter of a function is the flow."""
     parameters = list(inspect.signature(function).parameters.values())
     return len(parameters) > 1 and (parameters[1].name == "flow" or type_name(parameters[1]) == "Flow")
 
@@ -99,13 +99,13 @@ def model_parameters(function: Callable[..., object]) -> list[inspect.Parameter]
 
 
 def bind(function: Callable[..., object], arguments: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-    """Return the keyword arguments for a call, and remarks for the log on arguments that were corrected."""
+    """Return the keyword arguments for a call, and remarks for the log on arguments that do not fit the function."""
     bound: dict[str, object] = {}
     remarks: list[str] = []
     for parameter in model_parameters(function):
         wanted = type_name(parameter)
         given = arguments.get(parameter.name)
-        # Null counts as left out: models write it for what they do not know.
+        # Null counts as missing: models write it for values that they do not know.
         if given is None and parameter.default is not inspect.Parameter.empty:
             continue
         if given is None:
@@ -116,11 +116,11 @@ def bind(function: Callable[..., object], arguments: Mapping[str, object]) -> tu
         try:
             bound[parameter.name] = _coerce(given, wanted)
         except (ValueError, OverflowError):
-            remarks.append(f"argument '{parameter.name}' is no {wanted}: {str(given)[:80]!r}")
-            # As the model wrote it: the function may understand what we do not.
+            remarks.append(f"argument '{parameter.name}' should be of type {wanted}: {str(given)[:80]!r}")
+            # The function gets the value as the model wrote it: it may understand what we do not.
             bound[parameter.name] = given
     unknown = sorted(set(arguments) - {parameter.name for parameter in model_parameters(function)})
-    remarks.extend(f"argument '{name}' is not a parameter" for name in unknown)
+    remarks.extend(f"argument '{name}' is not a parameter of the function" for name in unknown)
     return bound, remarks
 
 
@@ -160,7 +160,7 @@ def _as_int(given: object) -> int:
             return int(given)
         except ValueError:
             given = float(given)
-    # 2.0 is 2. A part of a number is never dropped in silence.
+    # 2.0 becomes 2, but 2.5 is an error: it would lose its fraction.
     if isinstance(given, float) and not given.is_integer():
         raise ValueError(given)
     if not isinstance(given, (int, float)):
@@ -169,11 +169,11 @@ def _as_int(given: object) -> int:
 
 
 Find = Callable[[str], Callable[..., object]]
-"""The main function of a file; raises AttributeError when there is none and what its import raised when it failed."""
+"""Returns the main function of a file. Raises `AttributeError` if there is none, and any error of the file's import."""
 
 
 class FunctionExecutor:
-    """`conv.functions.name(…)`: the conversation (and the flow, where it is taken) need not be passed."""
+    """`conv.functions`, whose functions are called without the `conv` and `flow` that they take."""
 
     def __init__(self, find: Find, conv: object, flow: object) -> None:
         self._find = find
@@ -194,7 +194,7 @@ class FunctionExecutor:
         self, function: Callable[..., object], given: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, ...]:
         """Put `conv` and `flow` before the arguments, unless the project passes them itself."""
-        # Projects call functions of their own with and without the conversation; both work.
+        # Projects may pass the conversation themselves or leave it out.
         given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
         if "conv" in named:
             return given

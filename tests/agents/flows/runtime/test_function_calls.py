@@ -43,11 +43,11 @@ def test_arguments_are_coerced(name: str, given: Any, bound: Any) -> None:
 def test_what_cannot_be_coerced_is_passed_as_it_is_with_a_remark(name: str, given: Any) -> None:
     result, remarks = bind(function, {name: given})
     assert result[name] == given
-    assert any(f"argument '{name}' is no" in remark for remark in remarks)
+    assert any(f"argument '{name}' should be of type" in remark for remark in remarks)
 
 
 def test_missing_arguments_are_empty() -> None:
     result, remarks = bind(function, {"text": None, "unknown": 1})
     assert result == {"text": "", "whole": None, "number": None, "flag": None}
     assert "argument 'whole' is missing" in remarks
-    assert "argument 'unknown' is not a parameter" in remarks
+    assert "argument 'unknown' is not a parameter of the function" in remarks
