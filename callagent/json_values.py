@@ -1,7 +1,7 @@
 """Types of JSON data (RFC 8259), and typed access to what a peer or a document sent.
 
 Where the shape of the data is known, declare a `msgspec.Struct` or a dataclass. These types are for data that is passed
-on, and for the places where its shape is found out.
+on as it came, and for code that has to find out the shape of the data.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-"""Any JSON value, read-only: covariant, so that a `dict[str, str]` is one."""
+"""Any JSON value, read-only. Read-only types are covariant, so a `dict[str, str]` is a `JsonValue` too."""
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 MutableJsonObject: TypeAlias = dict[str, JsonValue]
 """A JSON object that is being built."""
 
 
 def parse_json(text: str | bytes) -> JsonValue:
-    """Return the value of a JSON text. Raises `ValueError` where it is none, also where it is nested too deep."""
+    """Return the value of a JSON text. Raises `ValueError` if the text is not JSON or is nested too deep."""
     try:
         value: JsonValue = json.loads(text)
     except RecursionError as error:

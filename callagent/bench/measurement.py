@@ -1,6 +1,6 @@
-"""What benchmarks share: a server process, what processes use, percentiles, and where speech is in a recording.
+"""What benchmarks share: a server process, CPU and memory of processes, percentiles, and the speech in a recording.
 
-Where speech begins and ends is read from its level alone: the truth that reactions are measured against.
+Where speech begins and ends is found by level alone, without the code under test; reaction times count from there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from callagent.phone import nearest_rank
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """`count`, `p50`, `p99`, `max` by nearest rank; zeros where nothing was measured."""
+    """Return `count`, `p50`, `p99` and `max` by nearest rank; zeros if there are no values."""
     ordered = sorted(values)
     if not ordered:
         return {"count": 0, "p50": 0.0, "p99": 0.0, "max": 0.0}
@@ -41,17 +41,21 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """Processor time and memory of processes."""
+
     cpu_seconds: float
     memory: int
-    """Bytes, shared pages counted in part (PSS)."""
+    """Bytes. Of a page that processes share, each counts its part (PSS)."""
 
 
 class ProcessTree:
+    """A process and all its descendants."""
+
     def __init__(self, root: int) -> None:
         self._root = root
 
     def usage(self) -> Usage:
-        """Of the processes alive now."""
+        """Return what the processes that are alive now have used and hold."""
         cpu, memory = 0.0, 0
         for process in self._processes():
             # A process may end between the listing and the reading; then it is left out.
@@ -85,16 +89,19 @@ class ProcessTree:
 
 
 AGENT = Path(__file__).parent / "agent"
-READY_SECONDS = 180.0
-STOP_SECONDS = 20.0
+"""The project that benchmarks call."""
+MAX_START_SECONDS = 180.0
+MAX_STOP_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class BenchServer:
+    """A running server that a benchmark calls."""
+
     pid: int
     port: int
     http: str
-    """URL of the HTTP side; empty: it is off."""
+    """URL of its HTTP API; empty: HTTP is off."""
 
     @property
     def uri(self) -> str:
@@ -103,7 +110,7 @@ class BenchServer:
 
 @asynccontextmanager
 async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool = False) -> AsyncIterator[BenchServer]:
-    """Started with `settings` (`{"MODEL__NAME": …}`), its store in `folder`. Raises `UserError` when it fails."""
+    """Run a server with `settings` (`{"MODEL__NAME": …}`) and its store in `folder`. Raises `UserError` if it fails."""
     environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(folder / "calls.db")}
     environment |= {f"CALLAGENT_{name}": value for name, value in settings.items()}
     url = f"http://127.0.0.1:{_free_port()}" if http else ""
@@ -123,7 +130,7 @@ async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool 
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(MAX_STOP_SECONDS):
                 await process.wait()
         except TimeoutError:
             process.kill()
@@ -132,7 +139,7 @@ async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool 
 
 async def _ready(process: asyncio.subprocess.Process, log: Path) -> int:
     assert process.stdout
-    async with asyncio.timeout(READY_SECONDS):
+    async with asyncio.timeout(MAX_START_SECONDS):
         line = (await process.stdout.readline()).decode()
     if not line.startswith("ready sip"):
         raise UserError(f"the benchmark's server did not start:\n{_end_of(log)}")
@@ -140,7 +147,7 @@ async def _ready(process: asyncio.subprocess.Process, log: Path) -> int:
 
 
 def _free_port() -> int:
-    # Free now; another process could take it before the server does, which then fails and is reported.
+    # Another process could take the port before the server does; then the server fails to start, which is reported.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -151,56 +158,59 @@ def _end_of(log: Path) -> str:
     return log.read_text()[-2000:]
 
 
-STEP = SAMPLE_RATE // 100
-"""Samples: 10 ms."""
-BELOW_LOUDEST = 10 ** (-30 / 20)
-QUIETEST = 40
-"""Root mean square of what may be speech at all (-58 dBFS)."""
-FAINT = 10 ** (-20 / 20)
-"""Of the loudest: what never comes above it before the first silence is a breath."""
-SILENCE = 10
-"""Steps: longer than the closure of a stop."""
+STEP_SAMPLES = SAMPLE_RATE // 100
+"""Samples of one step, 10 ms, for which the level is measured."""
+SPEECH_SHARE = 10 ** (-30 / 20)
+"""Share of the loudest level above which a step is sound: 30 dB below the loudest."""
+MIN_SPEECH_LEVEL = 40
+"""Root mean square below which nothing is speech (-58 dBFS)."""
+BREATH_SHARE = 10 ** (-20 / 20)
+"""Share of the loudest level that a breath never exceeds: 20 dB below the loudest."""
+MIN_SILENCE_STEPS = 10
+"""Steps without sound that separate a breath from speech; the silence inside a `p`, `t` or `k` is shorter."""
 
 
 def spoken_span(pcm: bytes) -> tuple[float, float]:
-    """Seconds of the first and the last sound within 30 dB of the loudest, three of four steps around it being so too.
+    """Return the seconds at which speech begins and ends.
 
-    A breath before the speech does not begin it: all that is over before a silence of 0.1 s and stays 20 dB below the
-    loudest. Every phone that can begin a word leads into a louder one sooner.
+    Speech begins with the first step within 30 dB of the loudest one that has two more such steps among the next three;
+    its end is found likewise, backwards. A breath before the speech is left out: a sound that stays 20 dB below the
+    loudest and is followed by a silence of 0.1 s. In speech, a faint first sound is followed by a louder one sooner.
 
-    Raises `ValueError` where nothing is loud enough.
+    Raises `ValueError` if nothing is loud enough.
     """
     levels = _levels(pcm)
     loud = _loud_steps(levels)
     begins = [at for at in range(len(loud)) if loud[at] and sum(loud[at : at + 4]) >= 3]
     ends = [at for at in range(len(loud)) if loud[at] and sum(loud[max(0, at - 3) : at + 1]) >= 3]
     if not begins or not ends:
-        raise ValueError("there is no speech in it")
+        raise ValueError("the recording has no speech: no sound is loud enough")
     return _after_breaths(levels, loud, begins) / 100, (ends[-1] + 1) / 100
 
 
 def longest_pause(pcm: bytes) -> float:
-    """Seconds of the longest silence between two sounds."""
+    """Return the seconds of the longest silence between two sounds."""
     loud = _loud_steps(_levels(pcm))
     sounds = [at for at in range(len(loud)) if loud[at]]
     return max((after - before - 1 for before, after in pairwise(sounds)), default=0) / 100
 
 
 def _after_breaths(levels: Sequence[int], loud: Sequence[bool], begins: Sequence[int]) -> int:
-    """The step of the first of `begins` that is not in a breath."""
-    faint, first = max(levels) * FAINT, begins[0]
+    """Return the first step of `begins` that is not part of a breath."""
+    faint, first = max(levels) * BREATH_SHARE, begins[0]
     for at in range(first, len(loud)):
         if levels[at] > faint:
             return first
-        if at + SILENCE <= len(loud) and not any(loud[at : at + SILENCE]):
+        if at + MIN_SILENCE_STEPS <= len(loud) and not any(loud[at : at + MIN_SILENCE_STEPS]):
             return next((start for start in begins if start > at), first)
     return first
 
 
 def _levels(pcm: bytes) -> list[int]:
-    return [audioop.rms(pcm[at : at + 2 * STEP], 2) for at in range(0, len(pcm) - 2 * STEP + 1, 2 * STEP)]
+    step_bytes = 2 * STEP_SAMPLES
+    return [audioop.rms(pcm[at : at + step_bytes], 2) for at in range(0, len(pcm) - step_bytes + 1, step_bytes)]
 
 
 def _loud_steps(levels: Sequence[int]) -> list[bool]:
-    threshold = max(QUIETEST, max(levels, default=0) * BELOW_LOUDEST)
+    threshold = max(MIN_SPEECH_LEVEL, max(levels, default=0) * SPEECH_SHARE)
     return [level > threshold for level in levels]

@@ -1,7 +1,7 @@
-"""What the server says itself, in each language: while an answer is late, when providers are out, before it stops.
+"""Sentences that the server says itself, by language: while an answer is late, after a failure, and before it stops.
 
-A language without such sentences has the English ones; only fillers are left out then, because an agent that speaks
-Polish is not to say "one moment" in English.
+For other languages the English sentences are used. Only fillers are left out then, because an agent that speaks Polish
+is not to say "one moment" in English.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLOSING_DOWN: Final = {
 
 
 def waiting_fillers(language: str, after: float) -> LatencyControl | None:
-    """Return the fillers for an answer that takes longer than `after` seconds; None: the language has none."""
+    """Return the fillers for an answer that takes longer than `after` seconds; None if the language has no fillers."""
     texts = _WAITING.get(_primary(language))
     if texts is None:
         return None
@@ -55,12 +55,12 @@ def waiting_fillers(language: str, after: float) -> LatencyControl | None:
 
 
 def closing_line(language: str) -> str:
-    """Return what is said before the server, because it stops, hangs up on a caller."""
+    """Return the sentence that callers hear before the server hangs up because it is being stopped."""
     return _CLOSING_DOWN.get(_primary(language), _CLOSING_DOWN["en"])
 
 
 def apology(language: str) -> str:
-    """Return what is said before the agent's part ends because of a failure."""
+    """Return the sentence that callers hear when a failure ends the agent's part of the call."""
     return _APOLOGY.get(_primary(language), _APOLOGY["en"])
 
 

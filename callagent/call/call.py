@@ -144,7 +144,7 @@ class Call:
             conversation.agent = await self._project.open(self.leg.info, self._persistence.metric)
         except Exception as error:
             # The boundary of a project: whatever kept it from opening, the caller goes to the fallback if there is one.
-            if not conversation.fallback.without_agent():
+            if not conversation.fallback.use_without_agent():
                 raise
             self._recorder.error("agent", str(error), self._loop.time())
         await stack.enter_async_context(self._turns)
@@ -286,7 +286,7 @@ class Call:
         self._transferred(event.handoff, event.outcome)
 
     def _transferred(self, handoff: Handoff, outcome: legs.TransferOutcome) -> None:
-        match self._transfer.conclude(handoff, outcome, last=handoff is self._conversation.fallback.leaving):
+        match self._transfer.conclude(handoff, outcome, last=handoff is self._conversation.fallback.ending):
             case EndReason() as reason:
                 self._end(reason)
             case HandoffFailed() as failed:

@@ -1,4 +1,8 @@
-"""The agent's part in a call: its replies to the caller's turns, and what makes it leave, as when providers are out."""
+"""The agent's part in a call: its replies to the caller's turns, and how its part ends.
+
+It ends when the agent hangs up or hands off, or when providers fail too often. The call is then "leaving": it plays the
+last words, and hangs up or transfers the caller.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from callagent.log import get_logger
 log = get_logger(__name__)
 
 Reply = Callable[[agents.Emit], Awaitable[None]]
-"""Runs one reply of the agent, or its start: it emits the reply's actions and ends with it."""
+"""Runs one reply of the agent, or its greeting: emits the actions of the reply and returns when it is complete."""
 PROMPTED_SILENCES: Final = 3
 """Silent turns in a row during which missing media does not end the call: the agent prompts the caller after each."""
 MAX_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
@@ -55,7 +59,7 @@ class Conversation:
         self.fallback = Fallback(settings.fallback)
         self.agent: agents.Agent | None = None
         self.partial = ""
-        """What the caller is saying now, as far as it is transcribed."""
+        """The partial transcript of what the caller is saying now."""
         self._reopened = False
         """The caller's next turn continues the one before, which was taken too early."""
 
@@ -76,11 +80,11 @@ class Conversation:
             case turns.TurnReopened():
                 self._reopened = True
                 self._interrupt("")
-            # Also while the call is leaving: the agent's history has its last words.
+            # This also happens while the call is leaving, so that the agent's history contains the last words.
             case turns.FloorYielded(heard_text=heard_text):
-                self._the_agent.heard(heard_text, cut=False)
+                self._opened_agent.heard(heard_text, cut=False)
             case turns.UtteranceStarted(utterance=utterance) if utterance.kind is turns.UtteranceKind.FILLER:
-                self._the_agent.filler_spoken(utterance.text)
+                self._opened_agent.filler_spoken(utterance.text)
             case turns.PartialHeard(text=text):
                 self.partial = text
             case _:
@@ -101,7 +105,7 @@ class Conversation:
             return
         match action:
             case agents.HangUp(reason=EndReason.ERROR):
-                self.leave(self.fallback.to_target("agent_failed") or action)
+                self.leave(self.fallback.take_handoff("agent_failed") or action)
             case agents.HangUp():
                 self.leave(action)
             case agents.Handoff():
@@ -112,13 +116,13 @@ class Conversation:
 
     def reply_ended(self, event: ReplyEnded) -> None:
         """Send the caller to the fallback, or apologise and hang up, if this reply failed and no other follows."""
-        # A failure of an outdated reply is of no interest: the one that followed it decides how the call goes on.
+        # A failure of an outdated reply is ignored: the reply that followed it decides how the call goes on.
         if event.error is None or event.number != self.replies.number:
             return
         self._recorder.error("agent", event.error, self._loop.time())
         if self._machine.state is not CallState.TALKING:
             return
-        target = self.fallback.to_target("agent_failed")
+        target = self.fallback.take_handoff("agent_failed")
         if target is None:
             self._turns.say(apology(self._actions.language), interruptible=False)
         self.leave(target or agents.HangUp(EndReason.ERROR))
@@ -151,10 +155,10 @@ class Conversation:
         """Have the agent reply, unless its part is over."""
         if self._machine.state is not CallState.TALKING:
             return
-        # A provider may have failed for the last time while no reply was under way.
+        # The last failure that a provider is allowed may have come while no reply was running.
         self.fall_back()
-        if self.fallback.leaving is None:
-            self.replies.start(partial(self._the_agent.reply, turn))
+        if self.fallback.ending is None:
+            self.replies.start(partial(self._opened_agent.reply, turn))
             # For agents without fillers of their own, which are said before these (`turns/fillers.py`).
             if self._settings.filler_after:
                 self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
@@ -164,7 +168,7 @@ class Conversation:
         if self._machine.state is not CallState.TALKING:
             return
         self.replies.cut()
-        self._the_agent.heard(heard_text, cut=True)
+        self._opened_agent.heard(heard_text, cut=True)
 
     # Leaving ----------------------------------------------------------------------------------------------------------
 
@@ -175,10 +179,10 @@ class Conversation:
 
     def fall_back(self) -> None:
         """End the agent's part if providers have been out too often: apologise, then go where `fallback` says."""
-        leaving = self.fallback.leaving
+        leaving = self.fallback.ending
         if leaving is None or self._machine.state is not CallState.TALKING:
             return
-        # First the reply is cut: what it still says would come after the apology, or instead of it.
+        # The reply is cut first: what it still says would be heard after the apology, or instead of it.
         self.replies.cut()
         self._turns.say(apology(self._actions.language), interruptible=False)
         self.leave(leaving)
@@ -197,7 +201,7 @@ class Conversation:
         self.reply_to(failed)
 
     @property
-    def _the_agent(self) -> agents.Agent:
+    def _opened_agent(self) -> agents.Agent:
         assert self.agent is not None, "the turn manager emits events only after the agent was opened"
         return self.agent
 
@@ -214,7 +218,7 @@ class ReplyRunner:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, reply: Reply) -> None:
-        """Run a reply. It starts when the one before has ended, which is cancelled for it."""
+        """Cancel the previous reply if it still runs, and run this one as soon as it has ended."""
         self.number += 1
         self._task = asyncio.create_task(self._run(self.number, reply, self._task))
 
@@ -229,7 +233,7 @@ class ReplyRunner:
         if self._task and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=seconds)
-        # Its context and its result's traceback refer to the call: without them the call is freed at once.
+        # The task's context and traceback refer to the call: without the task, the call's memory is freed at once.
         self._task = None
 
     async def _run(self, number: int, reply: Reply, previous: asyncio.Task[None] | None) -> None:
@@ -249,7 +253,8 @@ class ReplyRunner:
                     error = str(failure)
             error = error if boundary.error is None else repr(boundary.error)
         except asyncio.CancelledError:
-            # `cut` raises the number first: a current reply was cancelled from within, and nobody else will speak.
+            # `cut` and `start` raise the number before they cancel. So a reply that still has the current number was
+            # cancelled by something else, and no other reply follows.
             error = "the reply was cancelled" if number == self.number else None
             raise
         finally:
@@ -257,7 +262,7 @@ class ReplyRunner:
 
 
 class MediaTimeout:
-    """Tells the leg when missing media may end the call.
+    """The rule for when missing media may end a call; it informs the leg.
 
     Many phones send no packets while they are muted, which on the wire looks like a caller who has vanished. As long as
     the agent prompts the caller, its own limit of silent turns decides. The media timeout is for agents without such a
@@ -286,15 +291,15 @@ class MediaTimeout:
 
 
 class Fallback:
-    """Counts a call's provider failures and knows, once, where the caller goes because of them."""
+    """The provider failures of a call, and how the agent's part ends after them: at a target or with a hang-up."""
 
     def __init__(self, target: str = "") -> None:
         """`target`: name of the target that callers go to; empty: the call ends."""
         self._target = target
         self._failures: dict[str, int] = {}
         """Failures in a row, by role."""
-        self.leaving: agents.HangUp | agents.Handoff | None = None
-        """How the agent's part is to end; None: it goes on. Once decided, it stands."""
+        self.ending: agents.HangUp | agents.Handoff | None = None
+        """How the agent's part ends; None: it goes on. Once set, it does not change."""
 
     def failed(self, role: str) -> None:
         """Count a failure of all providers of a role."""
@@ -307,16 +312,16 @@ class Fallback:
         self._failures.pop(role, None)
 
     def give_up(self, reason: str) -> None:
-        """End the agent's part."""
-        if self.leaving is None:
-            self.leaving = self.to_target(reason) or agents.HangUp(EndReason.ERROR)
+        """Decide that the agent's part ends, unless that is decided already."""
+        if self.ending is None:
+            self.ending = self.take_handoff(reason) or agents.HangUp(EndReason.ERROR)
 
-    def to_target(self, reason: str) -> agents.Handoff | None:
-        """Return a handoff to the target, the first time; None without a target and from the second time on."""
+    def take_handoff(self, reason: str) -> agents.Handoff | None:
+        """Return a handoff to the target; None if there is no target, or if this was called before."""
         target, self._target = self._target, ""
         return agents.Handoff(target, reason, "refer") if target else None
 
-    def without_agent(self) -> bool:
-        """Send the caller to the target, because the project could not be opened; return whether there is a target."""
-        self.leaving = self.to_target("agent_failed")
-        return self.leaving is not None
+    def use_without_agent(self) -> bool:
+        """Decide for the target because the project could not be opened; return whether there is a target."""
+        self.ending = self.take_handoff("agent_failed")
+        return self.ending is not None

@@ -37,12 +37,12 @@ def add(commands: Commands) -> None:
     calls.add_argument("--calls", type=count, default=50, help="calls at once (default: 50)")
     calls.add_argument("--seconds", type=seconds, default=30.0, help="how long each lasts (default: 30)")
     calls.add_argument(
-        "--speech", choices=("script", "local"), default="script", help="what hears and speaks (default: script)"
+        "--speech", choices=("script", "local"), default="script", help="scripted or embedded speech (default: script)"
     )
     calls.add_argument("--spin", action="store_true", help="one call's function spins at 100 %% CPU meanwhile")
     calls.add_argument("--json", action="store_true", help="one JSON object")
     calls.set_defaults(run=_bench_calls)
-    media = benches.add_parser("media", help="what a call's media costs per frame, beside an echo in C")
+    media = benches.add_parser("media", help="what a call's media costs per frame, compared with an echo in C")
     media.add_argument("--calls", type=count, default=100, help="calls at once (default: 100)")
     media.add_argument("--seconds", type=seconds, default=5.0, help="how long each of nine runs lasts (default: 5)")
     media.add_argument("--json", action="store_true", help="one JSON object")
@@ -69,10 +69,10 @@ def add(commands: Commands) -> None:
 
 
 def _add_bench_signalling(benches: Commands) -> None:
-    signalling = benches.add_parser("signalling", help="what an INVITE costs, and calls that come and go beside others")
-    signalling.add_argument("--calls", type=count, default=50, help="calls that run meanwhile (default: 50)")
-    signalling.add_argument("--rate", type=float, default=100.0, help="calls a second that come and go (default: 100)")
-    signalling.add_argument("--seconds", type=seconds, default=20.0, help="how long the others run (default: 20)")
+    signalling = benches.add_parser("signalling", help="what an INVITE costs, and short calls while others run")
+    signalling.add_argument("--calls", type=count, default=50, help="calls that run all the time (default: 50)")
+    signalling.add_argument("--rate", type=float, default=100.0, help="short calls begun each second (default: 100)")
+    signalling.add_argument("--seconds", type=seconds, default=20.0, help="how long to measure (default: 20)")
     signalling.add_argument("--json", action="store_true", help="one JSON object")
     signalling.set_defaults(run=_bench_signalling)
 
@@ -92,9 +92,9 @@ def _add_bench_speech(benches: Commands) -> None:
         metavar="DIR",
         help="8 kHz WAV files and manifest.csv with the columns file, text, category, kind",
     )
-    speech.add_argument("--recognizer", default="local", metavar="NAME", help="which one (default: local)")
+    speech.add_argument("--recognizer", default="local", metavar="NAME", help="which recogniser (default: local)")
     speech.add_argument("--limit", type=count, metavar="N", help="only the first N recordings")
-    speech.add_argument("--details", type=Path, metavar="FILE", help="write what was heard of each, as JSON Lines")
+    speech.add_argument("--details", type=Path, metavar="FILE", help="write each transcript, as JSON Lines")
     speech.add_argument("--json", action="store_true", help="one JSON object")
     speech.set_defaults(run=_bench_speech)
 
@@ -102,9 +102,12 @@ def _add_bench_speech(benches: Commands) -> None:
 def _add_bench_models(benches: Commands) -> None:
     models = benches.add_parser("models", help="a language model's speed, and whether it chooses the right function")
     add_config(models)
-    models.add_argument("--model", metavar="NAME", help="which one (default: as configured)")
+    models.add_argument("--model", metavar="NAME", help="which model (default: as configured)")
     models.add_argument(
-        "--utterances", type=Path, metavar="FILE", help="what callers say and which calls are expected (default: 60)"
+        "--utterances",
+        type=Path,
+        metavar="FILE",
+        help="utterances with the expected calls (default: 60 built-in ones)",
     )
     models.add_argument("--limit", type=count, metavar="N", help="only the first N utterances")
     models.add_argument("--details", type=Path, metavar="FILE", help="write every answer, as JSON Lines")

@@ -1,4 +1,4 @@
-"""What a section of the settings is, and the kinds of values that settings have, checked when they are read."""
+"""The base class of sections of the settings, and the types of their values, which check what they read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _network(value: object) -> Network:
 
 def _port_range(value: object) -> tuple[int, int]:
     if isinstance(value, tuple):
-        # Settings are checked again when one of them is replaced; then the range has been read already.
+        # When one setting is replaced, all are checked again; this one has been parsed already then.
         value = "{}-{}".format(*value)
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(value))
     if not match or not 1024 <= int(match[1]) < int(match[2]) <= 65535:
@@ -58,7 +58,7 @@ def _port_range(value: object) -> tuple[int, int]:
 
 
 def _url(value: object) -> str:
-    # Without a slash at the end: paths are appended.
+    # A slash at the end is removed, because paths are appended.
     text = str(value).rstrip("/")
     if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
         raise ValueError(f"'{value}' is not a URL such as https://phone.example.com")
@@ -72,7 +72,7 @@ def _server_url(value: object) -> str:
 
 
 def plain_address(text: str) -> IPv4Address | IPv6Address:
-    """Return the address of a text; for an IPv4 address that is mapped into IPv6 (RFC 4291 §2.5.5.2) the IPv4 one."""
+    """Parse an IP address. An IPv4 address mapped into IPv6 (RFC 4291 §2.5.5.2) is returned as the IPv4 address."""
     address = ip_address(text)
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
@@ -81,7 +81,7 @@ def _names(value: object) -> object:
     """Return the names of a list, or of a text with commas between them."""
     if not isinstance(value, str):
         return value
-    # The path of a script may hold a comma.
+    # `script:FILE` is one name: the path of the file may contain a comma.
     return (value,) if value.startswith("script:") else tuple(name.strip() for name in value.split(","))
 
 
@@ -102,12 +102,14 @@ _PROTOCOL_HEADERS = frozenset(
 def _header_name(value: object) -> str:
     name = str(value)
     if not re.fullmatch(r"[A-Za-z0-9!%*_+`'~.-]{2,64}", name, re.ASCII) or name.lower() in _PROTOCOL_HEADERS:
-        raise ValueError(f"'{name}' cannot be set on a transfer; name a header in full that is not the protocol's own")
+        raise ValueError(
+            f"'{name}' cannot be set on a transfer; write the long name of a header that SIP does not use itself"
+        )
     return name
 
 
 def _recipient(value: object) -> str:
-    # ASCII, so that no address looks like another one in other letters.
+    # Only ASCII is allowed, because letters of other alphabets look like Latin ones.
     text = str(value)
     if not re.fullmatch(r"any|\+[1-9][0-9]{6,14}|[^\s@,;:<>\"()]*@[^\s@,;:<>\"()]+", text, re.ASCII):
         raise ValueError(f"'{text}' is not a recipient; write a number in E.164, an e-mail address, @DOMAIN or any")

@@ -10,9 +10,9 @@ The file is a YAML list, one entry per request, used in order:
     - error: timeout
 
 `text` and `calls` may stand together; `delay` is in seconds, before the first token; `error` is one of `timeout`,
-`refused`, `500`, `cut` (half of the text, then the connection is gone). Of `expect`, `tools` names tools that must be
-offered, `system` and `last_user` are regular expressions searched for in the system messages and in the last thing
-the caller said.
+`refused`, `500`, `withheld` (as unsafe) and `cut` (half of the text, then the connection is gone). Of
+`expect`, `tools` names tools that must be offered, `system` and `last_user` are regular expressions searched for in the
+system messages and in the last thing the caller said.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from callagent.models.protocol import Delta, LanguageModel, Message, MessageCall
 _ERRORS = ("timeout", "refused", "500", "cut", "withheld")
 _ENTRY_KEYS = {"text", "calls", "delay", "expect", "error"}
 _EXPECT_KEYS = {"tools", "system", "last_user"}
-_SHOWN_CHARACTERS = 2000
+_MAX_SHOWN_CHARACTERS = 2000
 
 
 class ScriptError(UserError):
-    """The script cannot be read, or it does not fit what is asked of it; the text shows both."""
+    """A script that cannot be read, or that does not fit a request; the text shows what was expected and what came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a request must look like; None: anything."""
+    """What a request must look like; a field that is None is not checked."""
 
     tools: tuple[str, ...] | None = None
     """Names that must be among the offered tools."""
@@ -48,7 +48,7 @@ class Expectation:
     last_user: re.Pattern[str] | None = None
 
     def mismatches(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:
-        """Yield a text for each difference, which shows both sides."""
+        """Yield a text for each difference, with what was expected and what the request has."""
         offered = _tool_names(tools)
         if self.tools is not None and not set(self.tools) <= set(offered):
             yield f"tools: expected {list(self.tools)}, offered {offered}"
@@ -89,10 +89,10 @@ class Script:
 
 
 class ScriptedModel:
-    """Answers from a script.
+    """A language model that answers from a script.
 
-    A model object has one position. Whoever serves several calls takes `for_call()` for each: every call starts at
-    the first entry, whatever the others do.
+    It counts how many entries were used. A server of several calls takes a model of its own for each call by
+    `for_call()`, so that every call starts at the first entry.
     """
 
     def __init__(self, script: Script) -> None:
@@ -138,7 +138,7 @@ class ScriptedModel:
             yield Delta(text=piece)
         if entry.error:
             _fail(entry.error)
-        # An empty text is an answer, if an empty one: a model that says nothing at all sends no delta.
+        # For `text: ""` one empty delta is sent, and none for an entry without `text`: code must cope with both.
         if entry.text == "" and not entry.calls:
             yield Delta()
         for number, (name, arguments) in enumerate(entry.calls, 1):
@@ -264,4 +264,4 @@ def _calls(message: Message) -> Sequence[MessageCall]:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} … ({len(text)} characters)"
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]} … ({len(text)} characters)"

@@ -6,11 +6,11 @@ A script is a YAML list; each entry is one of
     - play: caller.wav                # a recording instead
     - mumble: 1.5                     # seconds of speech without words
     - press: "84276#"
-    - stay_silent: 20                 # when the agent has paused, until it speaks again, at most so many seconds
-    - wait_for: "arrives on"          # until the agent has said something that matches
+    - stay_silent: 20                 # when the agent has paused: wait until it speaks again, at most 20 seconds
+    - wait_for: "arrives on"          # a regular expression: wait until the agent has said something that matches
     - interrupt: "stop please"        # while the agent speaks, `after` seconds into its utterance
       after: 1.0
-    - backchannel: "mm-hm"            # likewise, and the agent is to go on
+    - backchannel: "mm-hm"            # likewise, but the agent is expected to go on speaking
     - noise: -35                      # from here on, dB below full scale; `off` ends it
     - packet_loss: 5                  # from here on, per cent of what we send
     - wait: 2.0
@@ -93,7 +93,7 @@ def _step(path: Path, number: int, entry: object) -> Step:
     if not isinstance(fields[verb], str | int | float):
         raise UserError(f"{place}: needs a text or a number, not {fields[verb]!r}")
     value = str(fields[verb])
-    # A recording's path is meant from the script, wherever the command is run.
+    # The path of a recording is relative to the script, wherever the command is run.
     if verb == "play":
         value = str(path.parent / value)
     return checked(Step(verb, value, _seconds(fields.get("after", 1.0), f"{place}: after")), place)
@@ -155,7 +155,7 @@ _MAX_WAIT = 25.0
 
 
 class Caller:
-    """Follows the script of one call. `run` returns when it is done or the call is over."""
+    """The caller of one call, who follows a script."""
 
     def __init__(
         self,
@@ -190,9 +190,9 @@ class Caller:
                 return
             await self._carry_out(step)
         await self._agent_pauses()
-        # The report of an utterance has its words, so the last one is waited for.
+        # An utterance is reported once it is transcribed, so wait for the transcript of the last one.
         while self._earpiece.recognising:
-            await self._change(2.0)
+            await self._wait_for_change(2.0)
 
     def heard(self, utterance: Heard) -> None:
         """Report an utterance of the agent; the first one after the caller's words has the response delay."""
@@ -247,16 +247,16 @@ class Caller:
 
     async def _speak(self, step: Step) -> None:
         pcm = await self._sound(step)
-        listening = step.verb == "backchannel"
+        is_backchannel = step.verb == "backchannel"
         # After a backchannel the agent goes on with its utterance, which is not taken for an answer.
-        self._seen = len(self._earpiece.utterances) - (1 if listening else 0)
+        self._seen = len(self._earpiece.utterances) - (1 if is_backchannel else 0)
         label = _label(step)
         self._report({"at": self._now(), "event": "caller", "text": label, "interrupting": step.verb == "interrupt"})
         await self._microphone.speak(pcm)
         # From the first to the last frame with sound: a recording may begin and end with silence.
         started, ended = (at - self._answered for at in (self._microphone.first_voiced, self._microphone.last_voiced))
         self._actions.append(CallerAction(step.verb, label, round(started, 3), round(ended, 3)))
-        if not listening:
+        if not is_backchannel:
             self._spoke_at = ended
 
     async def _sound(self, step: Step) -> bytes:
@@ -275,7 +275,7 @@ class Caller:
             latest = self._earpiece.utterances[-1] if self._earpiece.utterances else None
             if latest is None or (latest.ended is not None and self._now() - latest.ended >= _TURN_PAUSE):
                 return
-            await self._change(0.05)
+            await self._wait_for_change(0.05)
 
     async def _agent_speaks(self, seconds: float) -> None:
         def long_enough() -> bool:
@@ -298,7 +298,7 @@ class Caller:
             self._earpiece.close()
             deadline = self._clock() + _LAST_WORDS
             while self._earpiece.recognising and self._clock() < deadline:
-                await self._change(0.05)
+                await self._wait_for_change(0.05)
             heard = said()
         if not heard:
             self._not_heard.append(pattern.pattern)
@@ -306,14 +306,14 @@ class Caller:
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait for `condition`, the end of the call or `seconds`; return whether the condition held."""
-        # Looked at 20 times a second besides each change: some conditions become true by time alone.
+        # The condition is checked after each change and 20 times a second, as some become true by time alone.
         deadline = self._clock() + seconds
         while not (held := condition()) and not self._line.ended.done() and self._clock() < deadline:
-            await self._change(0.05)
+            await self._wait_for_change(0.05)
         return held
 
-    async def _change(self, seconds: float) -> None:
-        # Whoever calls this has looked at the conditions since the last change, so the event may be cleared.
+    async def _wait_for_change(self, seconds: float) -> None:
+        # The caller of this method has checked its condition after the last change, so the event can be cleared.
         self._earpiece.changed.clear()
         try:
             async with asyncio.timeout(seconds):

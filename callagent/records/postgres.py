@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.records.query import Dialect, Statement
-from callagent.records.reader import QUERY_SECONDS, Row, StoreUnavailable
+from callagent.records.reader import MAX_QUERY_SECONDS, Row, StoreUnavailable
 from callagent.records.store import Store
 from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, POSTGRES, TURN_COLUMNS, VERSION, SqlRow, SqlValue
 
@@ -64,10 +64,10 @@ class PostgresDatabase:
         import asyncpg
 
         try:
-            async with asyncio.timeout(QUERY_SECONDS):
+            async with asyncio.timeout(MAX_QUERY_SECONDS):
                 return await self._query(statements)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise StoreUnavailable(f"the database could not be read: {error or 'it took too long'}") from None
+            raise StoreUnavailable(f"the database could not be read: {str(error) or 'it took too long'}") from None
 
     async def _query(self, statements: Sequence[Statement]) -> list[list[Row]]:
         import asyncpg
@@ -172,7 +172,7 @@ class Outbox:
             if not batch.lines:
                 await asyncio.sleep(_IDLE_SECONDS)
                 continue
-            async with asyncio.timeout(QUERY_SECONDS):
+            async with asyncio.timeout(MAX_QUERY_SECONDS):
                 await write_batch(connection, batch)
             # Only now: were the lines removed first, a lost connection would lose their rows.
             await self._store.write(partial(_remove_lines, batch.last))

@@ -1,8 +1,8 @@
-"""Read calls, figures and recordings: for pages and programs, and for commands that run without a server.
+"""Read records, statistics and recordings of calls: for the HTTP API, and for commands that run without a server.
 
-`Reader` asks SQLite or PostgreSQL for the server's pages. Queries of SQLite, and what decodes long texts or audio, run
-in a process of their own, so that no page holds up a call's audio. The functions `read_calls`, `read_call` and
-`read_records` open the SQLite file themselves and raise `UserError` where there is none.
+`Reader` queries SQLite or PostgreSQL for the server's HTTP API. Queries of SQLite, and what decodes long texts or
+audio, run in a process of their own, so that no request delays a call's audio. The functions `read_calls`, `read_call`
+and `read_records` open the SQLite file themselves and raise `UserError` if there is none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row: TypeAlias = MutableJsonObject
 P = ParamSpec("P")
 T = TypeVar("T")
 
-QUERY_SECONDS: Final = 20.0
+MAX_QUERY_SECONDS: Final = 20.0
 _BUCKET_MS: Final = 50
 """Width of the buckets that response times are counted in; the queries divide by it."""
 _VALUES_SHOWN: Final = 8
@@ -51,11 +51,11 @@ def read_calls(path: Path, *, limit: int = 50) -> list[Row]:
 
 
 def read_call(path: Path, call_id: str) -> MutableJsonObject | None:
-    """Return the record of a call whose id begins so; None: there is none.
+    """Return the record of a call whose identifier begins with `call_id`; None: there is none.
 
     Its metrics come from their own rows, which were written while the call ran.
     """
-    # The beginning of an identifier is enough; what LIKE takes for a wildcard in it is escaped.
+    # LIKE would take `%` and `_` in the identifier for wildcards.
     pattern = call_id.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
     found = _read(path, "SELECT id, record, end_attempts FROM calls WHERE id LIKE ? ESCAPE '\\' LIMIT 1", (pattern,))
     for row in found:
@@ -98,18 +98,18 @@ class ReadingProcess:
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `function` returns. Raises what it raises, and `StoreUnavailable`."""
-        assert not kwargs, "arguments are given by place"
+        assert not kwargs, "arguments are positional"
         if self._pool is None:
             # Spawned and not forked: a fork would take over the server's sockets and the locks of its threads.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, context, initializer=_ignore_interrupts)
         try:
-            async with asyncio.timeout(QUERY_SECONDS):
+            async with asyncio.timeout(MAX_QUERY_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
         except (BrokenProcessPool, TimeoutError) as error:
-            # A query cannot be cancelled: only without its process does the next one not wait behind it.
+            # A query cannot be cancelled, and the next one would wait for it. So its process is ended and replaced.
             self._end(self._pool)
-            raise StoreUnavailable(f"the store could not be read: {error or 'it took too long'}") from None
+            raise StoreUnavailable(f"the store could not be read: {str(error) or 'it took too long'}") from None
 
     async def close(self) -> None:
         """End the process."""
@@ -142,7 +142,7 @@ def fetch(path: Path, statements: Sequence[Statement]) -> list[list[Row]]:
             names = [column[0] for column in cursor.description]
             results.append([dict(zip(names, row, strict=True)) for row in cursor])
     except sqlite3.Error as error:
-        # The file may have been replaced: the next question opens it again.
+        # The file may have been replaced: the next query opens it again.
         _connections.pop(path, None)
         raise StoreUnavailable(f"the store could not be read: {error}") from None
     return results
@@ -150,7 +150,7 @@ def fetch(path: Path, statements: Sequence[Statement]) -> list[list[Row]]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    # It waits for a writer that checkpoints, and keeps 64 MiB of pages: figures read the same indices again and again.
+    # Wait up to 2 s for a writer that checkpoints, and cache 64 MiB, for statistics read the same indices repeatedly.
     connection.execute("PRAGMA busy_timeout = 2000")
     connection.execute("PRAGMA cache_size = -65536")
     _connections[path] = connection
@@ -177,7 +177,7 @@ def call_json(record: str, end_attempts: int, metrics: Sequence[Row], personal: 
 
 
 class Database(Protocol):
-    """Where the rows are that pages read."""
+    """A database that holds the records of calls, and runs queries on them."""
 
     dialect: Dialect
 
@@ -188,7 +188,7 @@ class Database(Protocol):
 
 
 class SqliteDatabase:
-    """The store itself, read in the reading process."""
+    """The SQLite store of this server, read in the reading process."""
 
     dialect = Dialect.SQLITE
 
@@ -205,7 +205,7 @@ class SqliteDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the calls that a filter finds."""
+    """One page of the calls that a filter finds."""
 
     calls: list[Row]
     total: int
@@ -215,18 +215,21 @@ class Page:
 
 
 class Reader:
-    """Answers pages and programs. `personal`: whether the reader may see who called and what was said."""
+    """The queries of the dashboard and the HTTP API.
+
+    `personal`: whether the user may see who called and what was said.
+    """
 
     def __init__(self, database: Database, process: ReadingProcess) -> None:
         self._database = database
         self._process = process
 
-    async def calls(self, asked: CallFilter, *, limit: int = 50, cursor: str = "", personal: bool = True) -> Page:
+    async def calls(self, call_filter: CallFilter, *, limit: int = 50, cursor: str = "", personal: bool = True) -> Page:
         """Return a page of calls, newest first. Raises `ValueError` for a wrong cursor."""
         dialect, limit = self._database.dialect, query.page_size(limit)
-        page = query.calls(dialect, asked, limit=limit, cursor=cursor)
-        rows, totals = await self._database.fetch([page, query.count(dialect, asked)])
-        # The query asks for one row more than the page has: it is there where a next page is.
+        page = query.calls(dialect, call_filter, limit=limit, cursor=cursor)
+        rows, totals = await self._database.fetch([page, query.count(dialect, call_filter)])
+        # The query asks for one row more than a page has. If that row comes, there is a next page.
         more, rows = len(rows) > limit, rows[:limit]
         next_cursor = query.cursor_of(rows[-1]) if more else ""
         for row in rows:
@@ -255,7 +258,7 @@ class Reader:
         return await self._process.run(waveform, path, points)
 
     async def overview(self, days: int, project_id: str = "") -> MutableJsonObject:
-        """Return volume, containment, reasons, latency and business metrics of the last days."""
+        """Return volume, containment, end reasons, latency and business metrics of the last days."""
         since = _days_ago(days)
         statements = query.overview(self._database.dialect, since, project_id)
         rows = dict(zip(statements, await self._database.fetch(list(statements.values())), strict=True))
@@ -303,7 +306,10 @@ def _days_ago(days: int) -> str:
 
 
 def _percentiles(rows: Sequence[Row]) -> tuple[dict[str, dict[str, int | None]], JsonObject]:
-    """Return the percentiles of each day, and those of all days with the histogram: milliseconds, to a bucket."""
+    """Return the percentiles of each day, and those of all days with the histogram, in milliseconds.
+
+    They are exact to the width of a bucket.
+    """
     by_day: dict[str, dict[int, int]] = {}
     everything: dict[int, int] = {}
     for row in rows:
@@ -317,9 +323,9 @@ def _percentiles(rows: Sequence[Row]) -> tuple[dict[str, dict[str, int | None]],
 
 
 def _percentile(buckets: dict[int, int], part: float) -> int | None:
-    """Return the middle of the bucket below which this part of the turns lies."""
+    """Return the middle of the bucket that holds the percentile, in milliseconds; `part` is from 0 to 1."""
     left = part * sum(buckets.values())
-    # Buckets and not single turns: half a million of them would have to be read and sorted for each page.
+    # The query counts turns in buckets: half a million single turns would have to be read and sorted for each page.
     for bucket, turns in sorted(buckets.items()):
         left -= turns
         if left <= 0:

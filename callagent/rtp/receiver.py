@@ -1,16 +1,17 @@
 """The receiving side of a media session, without its socket: from datagrams to frames and digits.
 
 `Remote` decides by address whose packets are taken; it is the defence against RTP bleed and injection. The SDP names an
-address. Packets from another IP are a stranger's, for ever, unless the trunk has media networks of its own. A NAT may
-change the port, so another port of the same IP is latched, once: with its first packet where that is authentic (SRTP),
-else with the fifth of a row that counts up, and the four before it are heard then. What is sprayed on every port before
-the peer speaks is neither heard nor answered. The port that the SDP names wins over it at any time: behind a trunk that
-sends all its media from one IP, the stale stream of an earlier call must not keep the place.
+address. Packets from another IP are always refused, unless the trunk has media networks of its own. A NAT may change
+the port, so another port of the same IP is latched, once: after its first packet if the stream is authentic (SRTP), or
+else after five packets with ascending sequence numbers, of which the first four are then played late. So single packets
+that an attacker sends to all our ports are neither played nor answered. A packet from the port that the SDP names ends
+the latching at any time: a trunk may send all its media from one IP, and the stale stream of an earlier call must not
+stay latched.
 
 `Source` decides by synchronisation source and sequence number which stream is followed (RFC 3550 §8.2 and appendix
-A.1). A packet whose number is near the last one is taken at once. Another source, or a number far away, must show a run
-of packets first while the present stream is quiet; the run is then handed out whole, so that a peer that restarts its
-stream loses nothing, and a corrupt or injected packet changes nothing.
+A.1). A packet whose number is near the last one is taken at once. Another source, or a number far away, is followed
+only after a run of consecutive packets while the present stream is quiet. The whole run is then played, so a peer that
+restarts its stream loses nothing, and a single corrupt or injected packet changes nothing.
 
 Frames come out of `RtpReceiver` in order and without holes: what was lost is concealed, what the peer did not send is
 silence, and once the stream has been dry for 200 ms silence goes on by the clock. A listener can count frames to tell
@@ -33,10 +34,11 @@ from callagent.rtp.srtp import SrtpKeys, SrtpReceiver
 Address = tuple[str, int]
 
 _PROOF_PACKETS = 5
-"""Packets in a row that prove a port, which the SDP does not name, to be the peer's."""
+"""Packets with ascending numbers after which a port that the SDP does not name counts as the peer's."""
 _MAX_GAP = 50
-"""Sequence numbers from one of them to the next; a larger step begins the row anew."""
+"""Largest step of the sequence number between two of these packets; after a larger one, counting starts again."""
 _MAX_CANDIDATES = 8
+"""Ports that the SDP does not name and that are watched at the same time."""
 
 
 class _State(Enum):
@@ -61,7 +63,7 @@ class _Candidate:
     def add(self, packet: RtpPacket, now: float) -> bool:
         """Add a packet; return whether it completes the proof that this is a stream."""
         gap = (packet.sequence - self.packets[-1][0].sequence) & 0xFFFF
-        # A repetition or a slightly older number is reordered by the network: it neither proves nor disproves.
+        # The network may repeat and reorder packets: a repeated or slightly older number is not counted.
         if gap >= 0x10000 - _MAX_GAP or not gap:
             return False
         if gap > _MAX_GAP:
@@ -82,11 +84,11 @@ class Remote:
         self._state = _State.WAITING
         self._candidates: dict[Address, _Candidate] = {}
         self.proof: list[tuple[RtpPacket, float]] = []
-        """What `take_proof` will return."""
+        """Earlier packets with their arrival times, until `take_proof` returns them."""
 
     def accept(self, source: Address, packet: RtpPacket, now: float, *, authentic: bool) -> bool:
-        """Whether a packet from `source` is the peer's. It may change `address`, and leave packets to `take_proof`."""
-        # Once per packet: the common case is one comparison of two tuples.
+        """Return whether a packet from `source` is the peer's; this may change `address` and fill `proof`."""
+        # This runs for each packet, so the common case is decided by one comparison of two tuples.
         if source == self._named:
             if self._state is not _State.NAMED:
                 self._state = _State.NAMED
@@ -109,7 +111,7 @@ class Remote:
         return proof
 
     def accept_host(self, source: Address) -> bool:
-        """Whether `source` is the peer's machine, whatever its port: RTCP comes from a port of its own."""
+        """Return whether `source` is the peer's machine. Its port does not matter: RTCP comes from another one."""
         if source[0] in (self._named[0], self.address[0]):
             return True
         return bool(self._networks) and any(ip_address(source[0]) in network for network in self._networks)
@@ -121,7 +123,7 @@ class Remote:
                 return False
             self.proof = candidate.packets[:-1]
             return True
-        # Somebody sprays us from many ports; a true peer proves itself again within 100 ms.
+        # So many ports mean an attack. Forgetting them costs the real peer 100 ms, for five new packets.
         if len(self._candidates) >= _MAX_CANDIDATES:
             self._candidates.clear()
         self._candidates[source] = _Candidate(packet, now)
@@ -131,16 +133,16 @@ class Remote:
 MAX_AHEAD = 50
 MAX_BEHIND = 25
 """How far a sequence number may be from the highest one of the stream that is followed."""
-RUN = 3
-"""Packets in a row by which another stream, or a jump of the numbers, is accepted."""
+RUN_PACKETS = 3
+"""Consecutive packets after which another stream, or a jump of the sequence number, is followed."""
 MAX_STEP = 3
-"""Sequence numbers from one packet of such a run to the next: single losses do not break it."""
+"""Largest step of the sequence number within such a run, so that single losses do not break it."""
 QUIET_SECONDS = 0.05
-"""How long the stream that is followed must have been silent before another one is."""
+"""How long the stream that is followed must have been silent before another one is followed instead."""
 
 
 class Source:
-    """The stream of the peer that is followed: its synchronisation source and where its numbers are."""
+    """The stream of the peer that is followed, known by its synchronisation source and highest sequence number."""
 
     def __init__(self) -> None:
         self.ssrc: int | None = None
@@ -150,7 +152,7 @@ class Source:
         self._run: list[RtpPacket] = []
 
     def accept(self, packet: RtpPacket, now: float) -> bool:
-        """Whether the packet belongs to the stream that is followed."""
+        """Return whether the packet belongs to the stream that is followed."""
         if packet.ssrc != self.ssrc:
             return False
         distance = sequence_distance(packet.sequence, self._highest)
@@ -164,10 +166,11 @@ class Source:
             self._drop_run()
         return True
 
-    def change(self, packet: RtpPacket, now: float) -> list[RtpPacket]:
-        """Consider a packet that `accept` refused; return its whole run if its stream is followed from now on.
+    def consider_switch(self, packet: RtpPacket, now: float) -> list[RtpPacket]:
+        """Decide whether to follow the stream of a packet that `accept` refused.
 
-        An empty list means that the packet is kept, or refused, and the present stream is still followed.
+        Return the packets of its run if that stream is followed from now on, and an empty list if the present stream is
+        still followed.
         """
         if self.ssrc is None:
             return self._follow([packet], now)
@@ -187,14 +190,14 @@ class Source:
         last = self._run[-1] if self._run else None
         if last and not _continues(packet, last):
             self._drop_run()
-        if len(self._run) == 2 * RUN:
-            # The present source still speaks: the other one stays refused, and bounded.
+        if len(self._run) == 2 * RUN_PACKETS:
+            # The present stream has not become quiet. The run is kept short, and its oldest packet counts as refused.
             self.refused += 1
             self._run.pop(0)
         self._run.append(packet)
 
     def _run_is_enough(self, now: float) -> bool:
-        return len(self._run) >= RUN and now - self._heard >= QUIET_SECONDS
+        return len(self._run) >= RUN_PACKETS and now - self._heard >= QUIET_SECONDS
 
     def _drop_run(self) -> None:
         self.refused += len(self._run)
@@ -206,7 +209,7 @@ def _continues(packet: RtpPacket, last: RtpPacket) -> bool:
 
 
 DRY_SECONDS = 0.2
-"""Silence of the peer after which frames are made by the clock."""
+"""Time without packets after which the receiver makes a frame every 20 ms by the clock."""
 _MAX_FILL = 10
 """Frames that fill a jump of the timestamp; a longer jump is a new time base."""
 _MAX_DRY_FRAMES = 50
@@ -217,14 +220,14 @@ Received = bytes | str
 
 
 class RtpReceiver:
-    """Turns datagrams into frames and digits. Its verbs take the monotonic time and return what was received."""
+    """The receiver of a media session. Its methods take the monotonic time and return frames and digits."""
 
     def __init__(self, parameters: RtpParameters, now: float) -> None:
         self.remote: Remote | None = None
         self.packets = 0
         self.refused = 0
-        self.heard: float | None = None
-        """When the peer's last packet arrived."""
+        self.last_packet_at: float | None = None
+        """The monotonic time at which the peer's last packet arrived."""
         self.reception = Reception()
         self.buffer = JitterBuffer()
         self._parameters = parameters
@@ -265,7 +268,7 @@ class RtpReceiver:
 
     @property
     def jitter(self) -> float:
-        """Seconds (RFC 3550 §6.4.1)."""
+        """The interarrival jitter in seconds (RFC 3550 §6.4.1)."""
         return self.reception.jitter / self._codec.clock_rate
 
     @property
@@ -277,7 +280,7 @@ class RtpReceiver:
 
         Raises `ValueError` for a host name or a key that is not valid, and has changed nothing then.
         """
-        # First, because it may raise.
+        # This comes first, because it may raise, and then nothing must have changed.
         secure = _secure_receiver(parameters.keys, self._secure, now)
         if remote != self._named:
             self.remote = Remote(remote, parameters.networks)
@@ -286,7 +289,7 @@ class RtpReceiver:
             self._source = Source()
             self._restart(now)
         self._secure = secure
-        # If the peer's stream goes on, the decoder goes on with what it remembers of it.
+        # A decoder has a state: the present one is kept if the codec is the same, for the peer's stream may go on.
         self._codec = self._codec if parameters.codec.is_like(self._codec) else parameters.codec
         self._parameters = parameters
         self._audio_types, self._event_types = parameters.audio_types, parameters.event_types
@@ -312,7 +315,7 @@ class RtpReceiver:
         received: list[Received] = []
         assert self.remote is not None
         if self.remote.proof:
-            # They were counted as refused when they came; this packet has shown that they were the peer's.
+            # These packets were counted as refused when they came; this one has shown that they were the peer's.
             for earlier, came in self.remote.take_proof():
                 self.refused -= 1
                 self._accept_packet(earlier, came, received)
@@ -330,12 +333,15 @@ class RtpReceiver:
         return None
 
     def tick(self, now: float) -> list[Received]:
-        """Release what has waited long enough, and make frames for a silent peer; for every 100 ms and `next_timer`."""
+        """Return frames of packets that have waited long enough for missing ones, and frames for a silent peer.
+
+        Call this every 100 ms, and at the time that `next_timer` returns.
+        """
         received: list[Received] = []
         for packet in self.buffer.expire(now):
             self._play(packet, now, received)
         # As long as packets arrive, what is missing between them is left to the jitter buffer.
-        silent_since = self._audio_heard if self._noise else max(self._audio_heard, self.heard or 0.0)
+        silent_since = self._audio_heard if self._noise else max(self._audio_heard, self.last_packet_at or 0.0)
         if self._held or now - silent_since < (DRY_SECONDS if self._noise is None else 0.0):
             return received
         # Stay behind the clock for as long as the buffer may hold a packet: a frame too many cannot be taken back.
@@ -367,22 +373,22 @@ class RtpReceiver:
             packet = RtpPacket.parse(data)
         except ValueError:
             return None
-        # Asked last, because only a valid packet may latch an address.
+        # This comes last, because only a valid packet may latch an address.
         authentic = self._secure is not None
         return packet if self.remote.accept(source, packet, now, authentic=authentic) else None
 
     def _accept_packet(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         """Play a packet of the peer if it belongs to the stream that is followed, or begins another one."""
         if self._source.accept(packet, now):
-            self._count_packet(packet, now, received)
-        elif run := self._source.change(packet, now):
+            self._buffer_packet(packet, now, received)
+        elif run := self._source.consider_switch(packet, now):
             received += self._restart(now)
             for each in run:
-                self._count_packet(each, now, received)
+                self._buffer_packet(each, now, received)
 
-    def _count_packet(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+    def _buffer_packet(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         self.packets += 1
-        self.heard = now
+        self.last_packet_at = now
         # All packets of a key press have one timestamp, so they tell nothing about jitter.
         timestamp = packet.timestamp if packet.payload_type in self._audio_types else None
         self.reception.receive(packet.sequence, timestamp, now, self._codec.clock_rate)
@@ -430,7 +436,7 @@ class RtpReceiver:
         # A gap in time: silence that was not sent, or packets that were lost (`_lost` tells which).
         if self._filled or packet.timestamp != self._timestamp:
             self._fill(packet.timestamp, pcm, received)
-        self._go_on(packet.timestamp + self._codec.units(len(pcm) // 2), now)
+        self._expect_audio(packet.timestamp + self._codec.units(len(pcm) // 2), now)
         self._noise = None
         if self._rest or len(pcm) != FRAME_BYTES:
             pcm = self._rest + pcm
@@ -451,12 +457,12 @@ class RtpReceiver:
             self.refused += 1
             return
         self._fill(packet.timestamp, b"", received)
-        self._go_on(packet.timestamp, now)
+        self._expect_audio(packet.timestamp, now)
         self._noise = noise
         self._concealment.silence()
 
-    def _go_on(self, timestamp: int, now: float) -> None:
-        """Note that audio up to `timestamp` was received, so nothing is missing."""
+    def _expect_audio(self, timestamp: int, now: float) -> None:
+        """Expect the next audio at `timestamp`: all before it was received."""
         self._timestamp = timestamp & 0xFFFFFFFF
         self._audio_heard = now
         self._filled = 0
@@ -482,7 +488,7 @@ class RtpReceiver:
         except ValueError:
             self.refused += 1
             return
-        # A peer that sends telephone events may send the tones as well: the same key must not count twice.
+        # A peer that sends telephone events may send the tones as well: the same key press must not count twice.
         self._in_band = None
         digit = self._digits.receive(event, packet.timestamp)
         if digit is not None:
@@ -490,7 +496,7 @@ class RtpReceiver:
 
 
 def _secure_receiver(keys: SrtpKeys | None, present: SrtpReceiver | None, now: float) -> SrtpReceiver | None:
-    """Return the decryption of these keys: the present one if they have not changed."""
+    """Return the decryption with these keys, which is `present` if the keys have not changed."""
     if keys is None:
         return None
     # A new context would forget which packets have come, and with it the replay protection (RFC 4568 §7.1.4).

@@ -478,7 +478,7 @@ class RtpSession:
                 self._send_control(reports.make(sender, receiver, now, time.time()))
             goodbye = reports.ended_at
             expected = self._expecting and not receiver.quiet
-            expired = self._timeout.expire(receiver.heard, now, expected=expected, goodbye=goodbye)
+            expired = self._timeout.expire(receiver.last_packet_at, now, expected=expected, goodbye=goodbye)
             if expired is not None:
                 self.on_timeout(expired)
 

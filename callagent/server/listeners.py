@@ -1,4 +1,4 @@
-"""Opens SIP and HTTP as the settings say: sockets, certificates, trunks, accounts, and who gets in."""
+"""Open SIP and HTTP as the settings say: sockets, certificates, trunks, accounts, and access to both."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ log = get_logger(__name__)
 RETRY_SECONDS: Final = 1
 """Retry-After for a trunk whose calls come too fast."""
 WARNING_DAYS: Final = 14
-"""Days before the end of a certificate from which on the log warns of it."""
+"""A certificate that ends in fewer days is reported in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SignallingLimits:
     """Limits of calls over SIP."""
 
     attempts: int = 8
-    """How many servers, and users that these redirect us to, are tried for one call that we place."""
+    """How many destinations are tried for one call that we place: servers, and users that these redirect us to."""
     on_reached: Callable[[str, str], object] = lambda limit, trunk: None
     """Called for each call that a limit keeps out, with the limit as the settings name it and the trunk."""
 
@@ -122,7 +122,7 @@ class Signalling:
             public_address=sip.public_address or None,
             digest=digest_settings_of(sip),
         )
-        # Calls may come in as soon as the first socket is open; until the trunks are joined, only networks are known.
+        # Calls may come in from here on. Until the trunks are added below, their servers' addresses are not admitted.
         opening = legs.open(sip.listen.host, sip.listen.port, settings, tls_settings_of(sip))
         addresses = [("udp", *await _listening("sip.listen", sip.listen, opening))]
         stack.push_async_callback(legs.close)
@@ -135,7 +135,7 @@ class Signalling:
         trunks.start()
         stack.push_async_callback(trunks.close)
         certificate = _file(sip.certificate)
-        warn_of_end(certificate)
+        warn_of_expiry(certificate)
         return cls(legs, trunks, addresses, certificate, pump)
 
     def metrics(self) -> list[str]:
@@ -144,9 +144,9 @@ class Signalling:
 
 
 class SipAdmission:
-    """Who may call by SIP: the networks of trunks, the addresses of their servers, and who proves to be one.
+    """The decision who may call by SIP: the networks of trunks, the addresses of their servers, and digest accounts.
 
-    It is asked with each message, so what the settings say is brought into its final form once.
+    It is made for each message, so the settings are converted once, here.
     """
 
     def __init__(self, sip: SipSettings) -> None:
@@ -156,7 +156,7 @@ class SipAdmission:
         self._only_this_machine = not sip.trunks
 
     def admit(self, host: str) -> str | None:
-        """Return the trunk that an IP address belongs to; empty: it has to prove one; None: a stranger, unanswered."""
+        """Return the trunk of an IP address; `UNPROVEN` if it must authenticate as one; None if it is not answered."""
         address = plain_address(host)
         if self._only_this_machine and address.is_loopback:
             return "loopback"
@@ -170,7 +170,7 @@ class SipAdmission:
 
 
 class _CallRates:
-    """Limits how fast calls of each trunk may begin. Other peers, as on one's own machine, have no limit."""
+    """The limits of how fast calls of each trunk may begin. Peers that are no trunk, such as loopback, have none."""
 
     def __init__(self, trunks: Sequence[Trunk], on_reached: Callable[[str, str], object]) -> None:
         self._on_reached = on_reached
@@ -198,7 +198,7 @@ def _may_begin(rates: Mapping[str, RateLimit], trunk: str) -> bool:
 
 
 def media_settings_of(sip: SipSettings) -> MediaOfTrunk:
-    """Return the function that knows the media settings of each trunk; other peers have the defaults."""
+    """Return a function that finds the media settings of a trunk by name; other peers have the defaults."""
     known = {
         trunk.name: TrunkMedia(
             trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, trunk.in_band_digits, trunk.believed
@@ -243,7 +243,7 @@ def trunk_settings_of(trunk: Trunk) -> TrunkSettings:
     return TrunkSettings(trunk.name, server, credentials, trunk.registration, trunk.keep_alive)
 
 
-def warn_of_end(certificate: Path | None) -> None:
+def warn_of_expiry(certificate: Path | None) -> None:
     """Log a warning if a certificate ends soon, has ended already or cannot be read."""
     if certificate is None:
         return
@@ -258,7 +258,7 @@ def warn_of_end(certificate: Path | None) -> None:
 
 def certificate_metrics(certificate: Path | None) -> list[str]:
     """Return the end of the certificate, in seconds since 1970, as lines of Prometheus text."""
-    # From the file each time: it may have been renewed, and the sockets take the renewed one.
+    # The file is read each time: it may have been renewed, and new connections use the renewed certificate.
     try:
         end = None if certificate is None else certificate_end(certificate)
     except (OSError, ValueError):
@@ -307,29 +307,29 @@ async def _listen(
     tls = TlsContexts(TlsSettings(Path(http.certificate), Path(http.key))) if http.certificate else None
 
     def counted(host: str) -> str | None:
-        # A proxy brings the connections of many: the bound for one address would keep its users out.
+        # Many users connect from the address of a proxy, so the limit for one address does not apply to it.
         return None if access.is_proxy(host) else counted_address(host)
 
     listener = HttpListener(make_protocol, counted, http.connections_per_address, tls)
-    # Closed before the runner is: no connection comes in while the open requests end.
+    # `stack` closes the listener before the runner, so no connection comes in while the last requests end.
     stack.push_async_callback(listener.close)
     if tls is not None:
-        # Now and not with the first connection: a wrong file is to end the start with a message.
-        _expect_certificate(tls, http.certificate)
-        warn_of_end(Path(http.certificate))
+        # The files are loaded now and not with the first connection, so that a wrong file stops the start.
+        _check_certificate(tls, http.certificate)
+        warn_of_expiry(Path(http.certificate))
     return await _listening("http.listen", http.listen, listener.listen(http.listen.host, http.listen.port))
 
 
-def _expect_certificate(tls: TlsContexts, certificate: str) -> None:
+def _check_certificate(tls: TlsContexts, certificate: str) -> None:
     try:
         tls.server()
     except OSError as error:
         why = error.strerror or error
-        raise UserError(f'http.certificate = "{certificate}": it cannot be used with its key: {why}') from None
+        raise UserError(f'http.certificate = "{certificate}": it cannot be used with http.key: {why}') from None
 
 
 def access_of(config: Config) -> Access:
-    """Return who gets in: whoever has an account; without accounts, the user who started the server.
+    """Return the access that the settings allow: by accounts, or if there are none, to the user who started the server.
 
     Raises `UserError`.
     """
@@ -375,7 +375,7 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# Both -----------------------------------------------------------------------------------------------------------------
+# SIP and HTTP ------------------------------------------------------------------------------------------------------
 
 
 async def _listening(setting: str, address: Address, opened: Awaitable[tuple[str, int]]) -> tuple[str, int]:

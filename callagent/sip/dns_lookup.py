@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 TRANSPORTS = ("udp", "tcp", "tls")
 MAX_HOPS = 8
 _MAX_SECONDS = 5.0
-"""For all queries of one URI."""
+"""Time limit for all queries of one URI together."""
 _MAX_QUERY_SECONDS = 2.0
+"""Time limit for one query."""
 _SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
 _SRV = {"udp": "_sip._udp", "tcp": "_sip._tcp", "tls": "_sips._tcp"}
 
@@ -39,7 +40,7 @@ class Lookup:
     """Looks up servers of one address family. Answers are cached for their TTL; no lookup blocks the event loop."""
 
     def __init__(self, family: socket.AddressFamily, nameserver: tuple[str, int] | None = None) -> None:
-        """`nameserver` replaces the system's."""
+        """`nameserver`: host and port of a name server to ask in place of the system's; for tests."""
         self._family = family
         self._nameserver = nameserver
         self._resolver: Resolver | None = None
@@ -52,20 +53,23 @@ class Lookup:
             self._load_resolver()
 
     async def hops(self, uri: Uri) -> tuple[Hop, ...]:
-        """Return the servers in the order to try them. Raises `LookupFailed`, or `ValueError` for another transport."""
+        """Return the servers in the order to try them.
+
+        Raises `LookupFailed`, and `ValueError` for a transport that is not in `TRANSPORTS`.
+        """
         if transport_of(uri) not in TRANSPORTS:
             raise ValueError("Only the transports UDP, TCP and TLS are supported")
         known = hop_of(uri)
         if known is not None:
             return (known,)
-        # One limit for all queries together: the caller of a transfer waits for their sum.
+        # The queries have one limit together: a caller who is being transferred waits for all of them.
         try:
             async with asyncio.timeout(_MAX_SECONDS):
                 hops = [hop for server in await self._servers(uri) for hop in await self._addresses(server, uri)]
         except TimeoutError:
             hops = []
         if not hops:
-            raise LookupFailed(f"{uri.bare_host} has no address")
+            raise LookupFailed(f"{uri.bare_host} has no address, or DNS did not answer in time")
         return tuple(hops[:MAX_HOPS])
 
     async def _servers(self, uri: Uri) -> list[_Server]:
@@ -96,7 +100,8 @@ class Lookup:
     async def _srv(self, name: str, transport: str) -> list[_Server]:
         """Return the servers of SRV records by priority, within one at random by weight (RFC 2782)."""
         records = await self._query(name, "SRV")
-        # The smallest of exponential draws is each record's with a probability of its share of the weights.
+        # Each record draws an exponentially distributed number with its weight as the rate. The probability that its
+        # number is the smallest is then its share of all weights.
         ordered = sorted(records, key=lambda one: (one.priority, random.expovariate(max(one.weight, 0.01))))
         servers = [_Server(one.target.to_text(omit_final_dot=True), one.port, transport) for one in ordered]
         # The target "." says that the service is not offered at this domain (RFC 2782).

@@ -62,7 +62,7 @@ def ordinal(number: int) -> str:
 
 def year(number: int) -> str:
     """Return a year in words: `1999` is "nineteen ninety-nine"."""
-    # "two thousand five", but "twenty ten"; outside of these centuries pairs of digits are not how years are read.
+    # "two thousand five", but "twenty ten". Years before 1100 and from 2100 on are not read as two pairs of digits.
     high, low = divmod(number, 100)
     if not 1100 <= number < 2100 or 2000 <= number < 2010:
         return cardinal(number)
@@ -121,6 +121,7 @@ MAX_NUMBER_DIGITS = 4
 _GROUP = ", "
 """Between the groups of a telephone number: a short pause."""
 _MONTH_FIRST = ("US", "")
+"""Regions in which `03/04` is in March; empty: a language without a region."""
 _MONTH_NAMES = "|".join([*MONTHS, *(month[:3] for month in MONTHS)])
 _UNITS = {
     "km": "kilometers", "kg": "kilograms", "cm": "centimeters", "mm": "millimeters", "lb": "pounds", "lbs": "pounds",
@@ -129,7 +130,7 @@ _UNITS = {
 }  # fmt: skip
 
 Words = Callable[[re.Match[str]], str]
-"""Returns the words for what a pattern found; raises `ValueError` where it is no such thing after all."""
+"""Returns the words for a match of the pattern; raises `ValueError` for a text that only looks like such a thing."""
 Rule = tuple[re.Pattern[str], Words]
 
 
@@ -141,7 +142,7 @@ def english(text: str, region: str = "US") -> str:
 
 
 def _apply(pattern: re.Pattern[str], words: Words, text: str) -> str:
-    """Put words in the place of what the pattern finds; what is no such thing stays (the 31st of June, 10²⁰)."""
+    """Replace matches of the pattern by words. A match that `words` rejects stays as it is (the 31st of June, 10²⁰)."""
 
     def replace(match: re.Match[str]) -> str:
         try:
@@ -173,7 +174,7 @@ def _slash_date(match: re.Match[str], region: str) -> str:
     if in_year is None and match[1][0] != "0" and not _BEFORE_DATE.search(match.string, 0, match.start()):
         raise ValueError("a fraction")
     day, month = (second, first) if region in _MONTH_FIRST else (first, second)
-    # A month beyond twelve can only be the day of the other order.
+    # A month above twelve must be the day: the date is in the order of another region.
     return _date(day, month, in_year) if month <= 12 else _date(month, day, in_year)
 
 
@@ -318,13 +319,13 @@ _TAG = re.compile(r"</?([a-zA-Z][\w:-]*)(?:\s[^<>]*)?/?>")
 _ELEMENT = re.compile(r"<(sub|say-as)\b([^<>]*)>([^<>]*)</\1>", re.I)
 _SPELT = ("digits", "telephone", "characters", "spell-out", "verbatim")
 """Values of `interpret-as` that ask for one character after the other."""
-_MAX_CHARACTERS = 10_000
-"""Characters that are searched for a tag."""
+_MAX_SEARCHED_CHARACTERS = 10_000
+"""Characters at the beginning of a text that are searched for a tag."""
 
 
 def is_ssml(text: str) -> bool:
     """Return whether `text` has a tag that voices read. A lone `<` is no tag."""
-    return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MAX_CHARACTERS]))
+    return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MAX_SEARCHED_CHARACTERS]))
 
 
 def plain(text: str) -> str:
@@ -337,7 +338,7 @@ def plain(text: str) -> str:
 
 
 def markup(text: str) -> str:
-    """Return the inside of a `<speak>` element: known tags kept where they are well formed, all else as text."""
+    """Return the content of a `<speak>` element for `text`, without unknown tags; all text if it is not well formed."""
     if not is_ssml(text):
         return escape(text, quote=False)
     kept = _TAG.sub(lambda match: match[0] if match[1].lower() in TAGS else "", text)
@@ -351,7 +352,7 @@ def markup(text: str) -> str:
     return kept
 
 
-def attribute(value: str) -> str:
+def escape_attribute(value: str) -> str:
     """Return `value` escaped for use between double quotes."""
     return escape(value, quote=False).replace('"', "&quot;")
 
@@ -367,7 +368,7 @@ def _words_of_element(match: re.Match[str]) -> str:
 
 
 MAX_SENTENCE = 280
-"""Characters, about 20 s of speech."""
+"""Characters of the longest sentence that is not cut, about 20 s of speech."""
 _END = re.compile(r"""[.!?…]+["”’')\]]*\s+(?=\S)""")
 # A full stop that ends no sentence: after a title, an abbreviation or an initial.
 _TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Nr|vs|approx|[A-Z]))\.$")
@@ -384,7 +385,7 @@ def _split_line(line: str) -> list[str]:
     parts, start = [], 0
     for match in _END.finditer(line):
         sentence = line[start : match.end()].rstrip()
-        # What goes on in lower case was no end of a sentence ("e.g. this").
+        # A sentence does not end where the text continues in lower case ("e.g. this").
         if line[match.end()].islower() or _TITLE.search(sentence):
             continue
         parts.append(sentence)
@@ -420,7 +421,7 @@ def parts(text: str, max_bytes: int) -> list[str]:
 
 
 def _halve(sentence: str, max_bytes: int) -> list[str]:
-    """Cut a sentence that is too long in bytes, as one of a language without spaces may be."""
+    """Cut a sentence into halves until each part fits; one in a language without spaces may be that long."""
     if _size(sentence) <= max_bytes:
         return [sentence]
     middle = len(sentence) // 2

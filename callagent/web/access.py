@@ -1,4 +1,4 @@
-"""Decide who is let in: an account by its session or token, the user who started the server, or whom a proxy names."""
+"""Identify who sends a request: an account, by session, token or proxy header, or the user who started the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPEN_PATHS: Final = frozenset(
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED_FOR: Final = "X-Forwarded-For"
 _FOREIGN: Final = (
-    "not from another site; behind a proxy that does not pass the Host header on, "
+    "a request from a page of another site is refused; behind a proxy that does not pass the Host header on, "
     "set http.public_url to the address in the browser"
 )
 _SITE_BITS: Final = 64
@@ -40,21 +40,21 @@ _SITE_BITS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The ways in that the settings open, and who a request comes from."""
+    """The ways to log in that the settings allow; it identifies the sender of a request."""
 
     accounts: Accounts = field(default_factory=lambda: Accounts(()))
     local: LocalLogin | None = None
-    """The way in of the user who started a server without accounts."""
+    """The login of the user who started a server without accounts; None: there are accounts."""
     metrics_token: str = ""
     """The token that opens the metrics and nothing else; empty: there is none."""
     login_header: str = ""
-    """The header in which a proxy that has done the login names the account; empty: none is believed."""
+    """The header in which a proxy that has done the login names the account; empty: no such header is trusted."""
     proxies: Sequence[Network] = ()
-    """The networks of such proxies. Their X-Forwarded-For is believed, too."""
+    """The networks of such proxies. Their X-Forwarded-For is trusted, too."""
     public_url: str = ""
-    """The address at which browsers reach us through a proxy, beside the one that they send as Host."""
+    """The URL by which browsers reach this server through a proxy; the Host of the request is accepted as well."""
     secure: bool = False
-    """Whether the session cookie is for HTTPS alone."""
+    """Whether the session cookie has the attribute Secure, so that browsers send it over HTTPS only."""
 
     def identify(self, request: web.Request) -> Identity | None:
         """Return who sent the request; None: nobody that we know."""
@@ -80,10 +80,10 @@ class Access:
         return any(plain in network for network in self.proxies)
 
     def client_address(self, request: web.Request) -> str:
-        """Return the address that attempts are counted by: the sender's, or the one that our proxies forward for."""
+        """Return the address by which attempts to log in are counted: the sender's, or the client's behind a proxy."""
         address = request.remote or ""
-        # Read from the end: each proxy appends the address that it forwards for, so what stands before the first hop
-        # that is none of ours may be anybody's invention.
+        # The list is read from its end, because each proxy appends the address from which it received the request. The
+        # first address that is not one of our proxies is the client; what stands before it may be forged.
         hops = ",".join(request.headers.getall(_FORWARDED_FOR, [])).split(",")
         while self.is_proxy(address) and hops and (hop := hops.pop().strip()):
             address = hop
@@ -99,7 +99,7 @@ class Access:
 
 
 def counted_address(address: str) -> str:
-    """Return one name for all addresses of a subscriber: an IPv6 network of 64 bits, or else the address."""
+    """Return one name for all addresses of a subscriber: the /64 network of an IPv6 address, or the IPv4 address."""
     try:
         plain = plain_address(address.partition("%")[0])
     except ValueError:
@@ -125,9 +125,9 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
             return _turn_away(request)
         _refuse_foreign(request, access.public_url)
         if request.method not in _SAFE and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
-            raise web.HTTPForbidden(text="the request does not come from the dashboard")
+            raise web.HTTPForbidden(text=f"the header {CSRF_HEADER} is missing or wrong; reload the page")
         request[IDENTITY] = identity
-        # From here on the connection is no stranger's, and does not count against its address.
+        # The connection is not anonymous any more, so it does not count towards the limit of its address.
         peer_is_known(request)
         return await handler(request)
 
@@ -150,9 +150,9 @@ def _refuse_foreign(request: web.Request, public_url: str) -> None:
 
 
 def drops_secure_cookies(request: web.Request) -> bool:
-    """Return whether the page of the request came over plain HTTP, where browsers drop cookies for HTTPS alone.
+    """Return whether the browser will drop a cookie with the attribute Secure, because its page came over plain HTTP.
 
-    They keep them for pages of the machine itself (W3C Secure Contexts, section 3.1).
+    Browsers keep such cookies for pages of the same machine (W3C Secure Contexts, section 3.1).
     """
     origin = _split(request.headers.get("Origin", ""))
     host = origin.hostname or ""
@@ -180,7 +180,7 @@ def _turn_away(request: web.Request) -> web.StreamResponse:
 
 
 def _same(given: str, expected: str) -> bool:
-    # It takes the same time wherever the two differ, so that the time tells nothing of the secret.
+    # The comparison takes the same time wherever the two differ, so its duration reveals nothing about the secret.
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
 
 
@@ -193,7 +193,7 @@ def identity_of(request: web.Request) -> Identity:
 
 
 def require(request: web.Request, right: Right) -> Identity:
-    """Return who sent the request. Raises 403 for who does not have the right."""
+    """Return who sent the request. Raises 403 if they do not have the right."""
     identity = identity_of(request)
     if not identity.may(right):
         raise web.HTTPForbidden(text=f"the right '{right.value}' is needed")

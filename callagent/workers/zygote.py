@@ -30,9 +30,9 @@ from callagent.workers.worker import CoreGone, serve
 
 _CONTROL_BYTES = 64 * 1024
 _SWEEP_SECONDS = 0.05
-"""From the end of a worker to the search for what it left behind."""
+"""Time from the end of a worker to the search for processes that it left behind."""
 _END_SECONDS: Final = 2
-"""For the end of everything that was forked; then the kernel ends the zygote itself (SIGALRM)."""
+"""Time limit for ending all workers when the zygote stops; after it SIGALRM ends the zygote."""
 _MAX_ERROR_TEXT = 2000
 PROCESS_PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -47,12 +47,12 @@ class ProcessArguments(msgspec.Struct, frozen=True):
     runtime: str
     project: str
     folder: str
-    """What the project's code may read."""
+    """The folder that the project's code may read."""
     settings: WorkerSettings
     private: str
-    """The folder that it may write to: a zygote's holds those of its calls."""
+    """The folder that the project's code may write to. The folders of the calls are inside the zygote's."""
     grants: tuple[Grant, ...]
-    """What a worker may read and start; empty for a zygote, which lists it itself before it is confined."""
+    """What a worker may read and execute; empty for a zygote, which finds this out before it confines itself."""
     parent: int
     control: int
     """The descriptor of the control socket; in a worker that is an interpreter of its own, the one to the core."""
@@ -63,7 +63,7 @@ def main(role: str, arguments_text: str) -> NoReturn:
     arguments = msgspec.json.decode(arguments_text, type=ProcessArguments)
     die_with_parent(arguments.parent, signal.SIGKILL)
     sock = socket.socket(fileno=arguments.control)
-    # The runtime is our code; what it imports when it is called is the project's.
+    # This imports code of callagent only. The project's code is imported when `make_runtime` is called, confined.
     make_runtime = find_runtime(ProjectRuntime(arguments.runtime, Path(arguments.project)))
     if role == "worker":
         _work(make_runtime, sock, os.dup(1), arguments)
@@ -75,11 +75,11 @@ def main(role: str, arguments_text: str) -> NoReturn:
         confine_zygote([*grants, *for_import], arguments.settings, arguments.private)
         runtime = make_runtime()
     except BaseException as error:
-        # The boundary of an import: even if the project's code calls sys.exit(), the core is to be told why.
+        # The boundary of an import: whatever the project's code raises, even SystemExit, is reported to the core.
         traceback.print_exc()
         sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]]))
         os._exit(1)
-    # The collectors of the workers leave alone what the import made: its memory pages stay shared.
+    # The garbage collectors of the workers then do not touch what the import made, so its pages stay shared.
     gc.collect()
     gc.freeze()
     if threaded := len(os.listdir("/proc/self/task")) > 1:
@@ -150,7 +150,8 @@ class Zygote:
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
         signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(self, "_quitting", True))
-        # From here on a dead core is met with an orderly end, which reaches processes that left their group.
+        # If the core dies from here on, SIGTERM ends this loop, and `_end_all` kills even processes that left the group
+        # of their worker.
         die_with_parent(self._arguments.parent, signal.SIGTERM)
         self._send(["ready", self._threaded])
         self._control.setblocking(False)
@@ -254,7 +255,7 @@ class Zygote:
         while (pid := _ended_child()) is not None:
             child = self._children.pop(pid, None)
             if child is not None:
-                # Before the leader is reaped its number cannot be given to somebody else's group.
+                # The group is killed before its leader is reaped: until then no other group can have its number.
                 _kill_group(pid)
             _, status = os.waitpid(pid, 0)
             if child is None:
@@ -265,7 +266,7 @@ class Zygote:
             self._send(["ended", child.number, os.waitstatus_to_exitcode(status)])
 
     def _sweep_soon(self) -> None:
-        # Later, not at once: the fork of a replacement, for which a call waits, goes first.
+        # The sweep is delayed, so that it does not delay the fork of a replacement for which a call waits.
         if self._sweep_at is None:
             self._sweep_at = time.monotonic() + _SWEEP_SECONDS
 

@@ -457,14 +457,14 @@ def taken(source: Source, arrivals: list[Arrival]) -> list[RtpPacket]:
 
 
 def heard(source: Source, packet: RtpPacket, at: float) -> list[RtpPacket]:
-    return [packet] if source.accept(packet, at) else source.change(packet, at)
+    return [packet] if source.accept(packet, at) else source.consider_switch(packet, at)
 
 
 def test_the_first_packet_begins_a_stream_and_the_next_ones_follow() -> None:
     source = Source()
     (at, first), (later, second), *_ = audio(3)
     assert not source.accept(first, at)
-    assert source.change(first, at) == [first]
+    assert source.consider_switch(first, at) == [first]
     assert source.accept(second, later)
 
 

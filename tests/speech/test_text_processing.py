@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from callagent.speech.text_processing import (
     MAX_SENTENCE,
-    attribute,
     cardinal,
+    escape_attribute,
     is_ssml,
     markup,
     ordinal,
@@ -164,7 +164,7 @@ def test_tags_that_do_not_fit_together_become_words() -> None:
 @given(st.text(alphabet="<>/&;=\"abs '", max_size=60))
 def test_markup_is_well_formed_whatever_was_said(text: str) -> None:
     ElementTree.fromstring(f"<speak>{markup(text)}</speak>")
-    ElementTree.fromstring(f'<speak lang="{attribute(text)}"/>')
+    ElementTree.fromstring(f'<speak lang="{escape_attribute(text)}"/>')
 
 
 @pytest.mark.parametrize(

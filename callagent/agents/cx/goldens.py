@@ -41,7 +41,7 @@ class GoldenTurn:
     agent: str
     calls: tuple[GoldenCall, ...] = ()
     answers: tuple[GoldenCall, ...] = ()
-    """Expected answers of tools; `arguments` holds the answer."""
+    """Expected answers of tools. Their `arguments` are the fields of the answer."""
     transfer: str = ""
     """The agent that should have the conversation after the turn; empty: any."""
     variables: JsonObject = field(default_factory=dict)
@@ -65,11 +65,12 @@ class Golden:
     expectations: tuple[str, ...] = ()
     """What a judge should find true of the whole conversation."""
     mocks: Mocks = field(default_factory=dict)
+    """Answers of tools that are not called for real."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
-    """What differed from a golden."""
+    """What differed when a golden was run."""
 
     name: str
     failures: tuple[str, ...]
@@ -100,7 +101,7 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
     failures: list[str] = []
     turns: list[JsonObject] = []
     async with project.open_for_test(golden.variables, golden.mocks) as agent:
-        # A golden that begins with words of the caller leaves the greeting out; the app greets all the same.
+        # The app greets first, also in a golden that begins with words of the caller.
         if golden.turns and not golden.turns[0].is_start:
             await agent.start(lambda action: None)
         for number, turn in enumerate(golden.turns, 1):
@@ -191,7 +192,7 @@ def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Ma
 
 
 async def _semantic_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge) -> str:
-    """Compare the arguments with the directive `semantic` by their meaning; empty: all fit."""
+    """Return the first argument whose meaning differs, if its directive is `semantic`; empty: none."""
     made = [action for action in actions if isinstance(action, FunctionStarted)]
     expected = ((each, *argument) for each in turn.calls for argument in each.arguments.items())
     for call, key, wanted in expected:
@@ -222,7 +223,7 @@ def _argument_fits(wanted: JsonValue, given: Mapping[str, object], key: str) -> 
 
 
 def _directive(wanted: JsonValue) -> tuple[str, JsonValue]:
-    """Return how a value is compared, and with what; empty: exactly, with the value itself."""
+    """Return the kind of comparison and the value to compare with; an empty kind means equality."""
     kind = str(wanted.get("$matchType") or "") if isinstance(wanted, Mapping) else ""
     return (kind, wanted.get("$matchValue")) if kind and isinstance(wanted, Mapping) else ("", wanted)
 

@@ -66,7 +66,7 @@ async def call_tools(
     if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
         output.save(event)
         run.append(event)
-    # Also before a failure is raised: asynchronous calls wait for it with their results.
+    # This is set even if a failure is raised next, because asynchronous calls wait for it to add their results.
     responded.set()
     if failed is not None:
         raise_error(failed)
@@ -78,7 +78,7 @@ async def _carry_out_all(
 ) -> dict[str, CodeAnswer]:
     """Carry out calls that the model waits for; return their answers by the calls' identifiers.
 
-    All calls end before a failure counts, so that the state has what every one of them did.
+    A failure is returned like an answer, after all calls have ended, so that the state has the changes of each.
     """
     answers: dict[str, CodeAnswer] = {}
 
@@ -138,7 +138,8 @@ async def _answer_later(
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
     actions = Actions()
     actions.merge({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
-    # The author is not the agent: the conversation may be with another one by now, and would go back to this one.
+    # The author is the user and not the agent: an event of the agent would bring the conversation back to it, which may
+    # be with another agent by now.
     run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
 
 
@@ -175,8 +176,8 @@ def _response(
     failed = next((answer for call in called if (answer := answers[call["id"]]).error), None)
     for call in called:
         answer = answers[call["id"]]
-        if failed is not None and (answer.error or _leads_on(answer)):
-            # The turn fails: what the tool did to the state stands, what it asked for next is dropped.
+        if failed is not None and (answer.error or _redirects(answer)):
+            # The turn fails: the tool's changes of the state are kept, and the transfer that it asked for is dropped.
             actions.merge({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
         tool = tools.get(call["name"])
@@ -192,8 +193,8 @@ def _response(
     return Event(node.name, {"role": "user", "parts": parts} if parts else None, actions), failed
 
 
-def _leads_on(answer: CodeAnswer) -> bool:
-    """Return whether a tool asked for another agent or for the end of a loop."""
+def _redirects(answer: CodeAnswer) -> bool:
+    """Return whether a tool asked for a transfer to another agent or for the end of a loop."""
     return bool(answer.actions.get("escalate") or answer.actions.get("transfer_to_agent") is not None)
 
 
@@ -219,7 +220,7 @@ def _report_start(run: Run, call: FunctionCall) -> int:
 
 
 def _report_end(run: Run, number: int, call: FunctionCall, answer: CodeAnswer) -> None:
-    # The record's form has added and updated keys apart; a tree's state only knows which keys were written.
+    # Records distinguish added from updated keys. A tree's state knows only which were written: all count as updated.
     delta = answer.actions.get("state_delta") or {}
     changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
     run.emit(
@@ -281,8 +282,8 @@ async def _carry_out(run: Run, tools: Mapping[str, Tool], tool: Tool | None, cal
             f"{names}. You could retry, but it is IMPORTANT that you only call a tool from that list."
         )
         return CodeAnswer({"error": error})
-    # Agents check their arguments against their input schema, with a message of their own.
-    missing = _missing(tool, call["args"])
+    # The arguments of an agent are checked against its input schema in `run_agent_tool`.
+    missing = _missing_parameters_error(tool, call["args"])
     if missing and tool.kind is not ToolKind.AGENT:
         return CodeAnswer({"error": missing})
     match tool.kind:
@@ -294,17 +295,19 @@ async def _carry_out(run: Run, tools: Mapping[str, Tool], tool: Tool | None, cal
             run.say(", ".join(str(option) for option in call["args"]["options"]))
             return CodeAnswer(None, actions={"skip_summarization": True})
         case ToolKind.CLIENT:
-            # The client answers in a turn of its own; without this, a turn without words would get the fallback.
+            # The client sends the result as the next turn. Without `Listen`, this turn would end with the fallback
+            # utterance if it had no words.
             run.decide(Listen())
             return CodeAnswer(None)
         case ToolKind.AGENT:
             return await run_agent_tool(run, tool, call["args"])
         case _:
+            # Phone tools are the only other kind that models are offered.
             run.decide(phone_ending(tool, call["args"]))
             return CodeAnswer({"status": "ok"}, actions={"skip_summarization": True})
 
 
-def _missing(tool: Tool, arguments: PlainObject) -> str:
+def _missing_parameters_error(tool: Tool, arguments: PlainObject) -> str:
     required = [key for key in (tool.parameters or {}).get("required") or () if key not in arguments]
     if not required:
         return ""
@@ -326,7 +329,7 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAn
         text = _request_text(arguments, _input_schema(node))
     except ValueError as error:
         return CodeAnswer({"error": f"The arguments of `{tool.name}()` are not as declared: {error}."})
-    # An empty `SharedState`: `user:` and `app:` keys become shared when the tool's answer is applied to the call's own.
+    # Its changes of `user:` and `app:` keys are shared only when the tool's answer is applied to the call's state.
     state = State(run.conversation.state.values)
     conversation = Conversation(node, state, SharedState(), "")
     conversation.continue_from(run.conversation)
@@ -346,7 +349,7 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAn
     try:
         await run.run_agent(inner, node)
     finally:
-        # The worker drops the nested conversation with its next request.
+        # With its next request the worker is told to drop the nested conversation.
         await code.close()
     answer, has_spoken = _agent_result(conversation)
     if pending := _unanswered(conversation):

@@ -55,7 +55,7 @@ _parse_target = header_fields.remember(Uri.parse)
 
 @dataclass(slots=True)
 class Message:
-    """What requests and responses share. Its typed properties are parsed on first use and remembered."""
+    """A SIP message, the base of requests and responses. Its properties are parsed on first use and cached."""
 
     headers: header_fields.Headers = field(default_factory=header_fields.Headers)
     body: bytes = b""
@@ -80,12 +80,12 @@ class Message:
 
     @property
     def sender(self) -> Address:
-        """From."""
+        """The From header field."""
         return self.headers.read("sender", _read_sender)
 
     @property
     def recipient(self) -> Address:
-        """To."""
+        """The To header field."""
         return self.headers.read("recipient", _read_recipient)
 
     @property
@@ -102,7 +102,7 @@ class Message:
 
     @property
     def content_type(self) -> str | None:
-        """`type/subtype` in lower case, without parameters."""
+        """The Content-Type as `type/subtype` in lower case, without parameters."""
         return self.headers.read("content type", _read_content_type)
 
 
@@ -230,7 +230,7 @@ def _unfold(lines: list[str]) -> list[str]:
             unfolded.append(line)
             continue
         unfolded[-1] += " " + line.strip()
-        # Checked for each line: a field of many short lines would be copied again with each of them.
+        # The length is checked for each line, because each one copies the field: many short lines would take long.
         if len(unfolded[-1]) > header_fields.MAX_HEADER_LENGTH:
             raise ValueError(header_fields.TOO_LARGE)
     return unfolded
@@ -240,7 +240,7 @@ def _cut_body(message: Message, body: bytes) -> bytes:
     lengths = message.headers.values("Content-Length")
     if len(lengths) > 1:
         raise ValueError("Content-Length occurs twice")
-    # Over UDP the datagram ends the body (§18.3); a stream was cut by the length already.
+    # Over UDP the body ends with the datagram (§18.3). Messages of a stream have been cut by Content-Length already.
     if not lengths:
         return body
     length = header_fields.parse_integer(lengths[0], 2**31)

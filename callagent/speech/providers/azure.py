@@ -45,17 +45,17 @@ class AzureVoice:
 
     def _ssml(self, text: str, settings: protocol.VoiceSettings) -> str:
         """Return the SSML of a request. Text without markup needs it, too: only SSML names the language and voice."""
-        from callagent.speech.text_processing import attribute, markup
+        from callagent.speech.text_processing import escape_attribute, markup
 
         voice = settings.name or self._settings.voice or VOICE
         inner = markup(text)
         # A rate relative to the voice's own: +20% for a speed of 1.2.
         if settings.speed != 1.0:
             inner = f'<prosody rate="{settings.speed - 1:+.0%}">{inner}</prosody>'
-        language = attribute(settings.language)
+        language = escape_attribute(settings.language)
         return (
             f'<speak version="1.0" xmlns="http://www.w3.org/2001/10/synthesis" xml:lang="{language}">'
-            f'<voice name="{attribute(voice)}">{inner}</voice></speak>'
+            f'<voice name="{escape_attribute(voice)}">{inner}</voice></speak>'
         )
 
 

@@ -25,6 +25,7 @@ _FORMS = {
     "time": "as HH:MM, 24 hours",
     "phone_number": "digits only, with the country code if it was said",
 }
+"""How the model is asked to write a value, by the type of the entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ def build_tools(
         target = _target(project, reference, flow)
         if target is not None and reference.tool not in found:
             found[reference.tool] = OfferedTool(reference.tool, target, _schema(reference.tool, target, describe))
-    # No text of the project names the functions of MCP servers. They are offered everywhere outside flows; inside, a
-    # step offers what its prompt names and nothing else.
+    # Prompts need not name the functions of MCP servers: they are offered everywhere outside flows. In a flow, a step
+    # offers what its prompt names and nothing else.
     for name, function in (project.remote if flow is None else {}).items():
         found.setdefault(name, OfferedTool(name, function, _schema(name, function, describe)))
     return Toolset(tuple(found.values()), conditions)
@@ -177,12 +178,12 @@ async def implicit_decision(functions: FunctionCalls, target: Target, arguments:
             reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
             return Decision(utterance=utterance or None, handoff=HandoffRequest(target.name, reason or target.name))
         case format.SmsTemplate():
-            return text_message(functions.conversation, target)
+            return queue_text_message(functions.conversation, target)
         case _:
             return Decision()
 
 
-def text_message(conversation: Conversation, template: format.SmsTemplate) -> Decision:
+def queue_text_message(conversation: Conversation, template: format.SmsTemplate) -> Decision:
     """Queue a template for the caller's own number."""
     number = conversation.info.caller
     if not number:
@@ -212,7 +213,7 @@ async def save_entities(functions: FunctionCalls, target: SaveEntities, argument
             errors[entity.name] = result.error or "not valid"
     if saved:
         await functions.runner.set_state(saved)
-    # Models like to save more than they were asked for. They are told, so that they do not take it for saved.
+    # Models like to save more than they were asked for, and are told that these values were not saved.
     unknown = [name for name in arguments if name not in {entity.name for entity in target.entities}]
     errors |= dict.fromkeys(unknown, "This is not collected here.")
     return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))

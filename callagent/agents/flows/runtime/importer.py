@@ -1,4 +1,4 @@
-"""The import of a flow project's Python: its forms of `import`, and the catalog of its function files.
+"""Import a flow project's Python: the forms of `import` that it may use, and the catalog of its function files.
 
 Import forms are `functions.x`, bare `x`, `flows.<folder>.functions.x`, `functions.<flow id>.x`, and what the format
 provides: `_gen`, `imports`, `plog` and `polyai`. A function file that cannot be imported does not affect the others.
@@ -48,7 +48,7 @@ class FlowModules(ModuleSpace):
     def _resolve(self, name: str, package: str) -> str | None:
         """Return the full name under which a project's module is imported; None when the name is not the project's."""
         head, *rest = name.split(".")
-        # Before all else: the format gives these names, whatever files the project has.
+        # These come first, because the format provides them whatever files the project has.
         if head in _PROVIDED:
             return _PROVIDED[head]
         if head in ("functions", "flows"):
@@ -65,7 +65,8 @@ class FlowModules(ModuleSpace):
     def _flow_of_id(self, parts: list[str]) -> str:
         """Replace a flow's identifier: `functions.flow_2d90b044.x` is the module `x` of the only flow that has one."""
         if parts[0] == "functions" and len(parts) > 2 and _FLOW_ID.fullmatch(parts[1]):
-            # The folders do not go by the flows' identifiers: the module's name must tell which flow is meant.
+            # No file tells which folder has this identifier, so the flow is found by the name of its module. Where
+            # several flows have a module of that name, none is chosen.
             found = list(self._root.glob(f"flows/*/functions/{parts[2]}.py"))
             if len(found) == 1:
                 parts = ["flows", found[0].parts[-3], "functions", *parts[2:]]
@@ -85,13 +86,17 @@ class ImportTookTooLong(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class FunctionFile:
+    """A Python file of the project, and the function in it that is named like the file."""
+
     kind: str
+    """`start`, `end`, `global`, `flow` or `step`."""
     flow: str | None
     """The flow's folder."""
     name: str
     path: Path
     function: Callable[..., object] | None
     error: dict[str, str | int | None] | None
+    """Why the file could not be imported (`import_report`); None if it was."""
 
     def main(self) -> Callable[..., object]:
         """Return the function that is named like the file. Raises `FunctionNotImported`."""
@@ -128,7 +133,7 @@ class FunctionFile:
 
 
 class Catalog:
-    """Imports every function file once; one that fails does not affect the others."""
+    """The function files of a project, each imported once; one that fails does not affect the others."""
 
     def __init__(self, root: Path, import_limit: float) -> None:
         self._root = root
@@ -151,7 +156,7 @@ class Catalog:
         if kind not in ("flow", "step"):
             found = self._files.get(("global", None, name))
         else:
-            # The engine names flows as the project shows them, the folders have cleaned names.
+            # The engine names a flow as the project shows it; the flow's folder has the cleaned name.
             found = self._files.get((kind, flow, name)) or self._files.get((kind, clean_name(flow or ""), name))
         if found is None:
             where = f" in flow '{flow}'" if kind in ("flow", "step") else ""
@@ -186,13 +191,14 @@ class Catalog:
         module_name = ".".join(path.relative_to(self._root).with_suffix("").parts)
         try:
             with _time_limit(self._import_limit):
-                # The limit of time is for what hangs while it is imported, such as a request without a timeout.
+                # A module may hang while it is imported, for example in a request without a timeout.
                 function = getattr(self._space.module(module_name), name, None)
             if not callable(function):
                 raise LookupError(f"the file has no function '{name}'")
-            # Here, where its failure stays with this file: it is read again for each call of the function.
+            # Each call of the function reads its signature. One that cannot be read is reported here, as an error of
+            # this file, and not in a call.
             inspect.signature(function)
-        except BaseException as error:  # the edge of an import: even sys.exit() stays with this file
+        except BaseException as error:  # the boundary of an import: even sys.exit() fails this file only
             return FunctionFile(kind, flow, name, path, None, import_report(error, self._root, path))
         return FunctionFile(kind, flow, name, path, function, None)
 
@@ -203,8 +209,8 @@ def _sources(folder: Path) -> list[Path]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `ImportTookTooLong` after `seconds`. Without the main thread or a free SIGALRM there is no limit."""
-    # Signals reach the main thread only. In a test the project is imported by another one.
+    """Raise `ImportTookTooLong` after `seconds`, except outside the main thread or where SIGALRM is already in use."""
+    # Python runs signal handlers in the main thread only. Tests import projects in another one.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
         yield
         return
