@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     )
     from callagent.agents.tree.tree_agent import TreeAgent
     from callagent.agents.tree.worker_client import WorkerClient
-    from callagent.agents.tree.worker_protocol import ToolCallMessage, WorkerRequest
+    from callagent.agents.tree.worker_protocol import OUTSIDE_TURN, ToolCallMessage, WorkerRequest
     from callagent.agents.tree.worker_session import LiveConversation, LiveState, Subject, TreeSession, server_timeout
 
 _MODULES = {
@@ -80,6 +80,7 @@ _MODULES = {
     "LoopNode": "nodes",
     "ModelRequest": "request",
     "Node": "nodes",
+    "OUTSIDE_TURN": "worker_protocol",
     "OnEvent": "run_context",
     "PHONE_TOOL_OPTIONS": "nodes",
     "ParallelNode": "nodes",
@@ -118,6 +119,7 @@ _MODULES = {
 __all__ = [
     "HANDOFF_METHODS",
     "HAND_OFF",
+    "OUTSIDE_TURN",
     "PHONE_TOOL_OPTIONS",
     "STORAGE_REQUEST",
     "USER",

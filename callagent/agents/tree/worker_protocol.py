@@ -21,6 +21,8 @@ from callagent.workers import Plain
 
 CALL = 0
 """The number of the call's own conversation; agents that run as tools have the numbers that follow."""
+OUTSIDE_TURN = "alone"
+"""The call identifier of a tool that is run outside of any turn; the worker runs no callbacks around it."""
 
 
 # The wire carries plain dicts. These types are for the two sides that write and read them; nothing checks them at run

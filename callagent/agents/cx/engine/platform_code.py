@@ -22,6 +22,7 @@ from callagent.agents.cx.engine.turn_effects import DeferredSpeech, TurnEffects
 from callagent.agents.cx.format import AgentConfig, CxApp, Widget
 from callagent.agents.cx.guardrails import Guardrail, GuardrailChecker, guardrails_for
 from callagent.agents.tree import (
+    OUTSIDE_TURN,
     USER,
     CallbackPoint,
     CodeAnswer,
@@ -46,8 +47,6 @@ log = get_logger(__name__)
 TRANSFER = "transfer_to_agent"
 _SYSTEM = (END_SESSION, CUSTOMIZE_RESPONSE)
 NO_WIDGETS: Mapping[str, Widget] = {}
-OUTSIDE_TURN = "alone"
-"""The call identifier of a tool that is run outside of any turn; the worker runs no callbacks around it."""
 
 
 class PlatformCode:

@@ -30,14 +30,20 @@ from callagent.agents.cx.runtime.classes import (
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.kernel import Finding, error_message, remedy_of
-from callagent.agents.tree import LiveConversation, Subject, ToolCallMessage, TreeSession, WorkerRequest, server_timeout
+from callagent.agents.tree import (
+    OUTSIDE_TURN,
+    LiveConversation,
+    Subject,
+    ToolCallMessage,
+    TreeSession,
+    WorkerRequest,
+    server_timeout,
+)
 from callagent.json_values import JsonObject
 from callagent.workers import Channel, Plain
 
 IMPORT_SECONDS = 5.0
 """Seconds for one file's Python to run before the first call."""
-_ALONE = "alone"
-"""The identifier of a tool call outside of any turn, around which no callbacks run."""
 _RETURNS = {
     "before_agent": Content,
     "after_agent": Content,
@@ -212,7 +218,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         return plain(value) if isinstance(value, CesModel) else value
 
     async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: CallbackContext) -> object:
-        if call["id"] == _ALONE:
+        if call["id"] == OUTSIDE_TURN:
             return await self.run_tool(request["agent"], call["tool"], call["args"], context)
         return await super()._around_tool(request, call, context)
 
