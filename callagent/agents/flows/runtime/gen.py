@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What the modules below define is offered as far as `__all__` names it.
+# Of the names that these modules define, only those in `__all__` are offered.
 from callagent.agents.flows.runtime.api_types import *
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.conversation import Conversation, Flow
