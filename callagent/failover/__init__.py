@@ -20,14 +20,14 @@ T = TypeVar("T")
 ON_PROVIDER_FAILURE: ContextVar[Callable[[str, str, str], None] | None] = ContextVar("provider_failure", default=None)
 """Called with role, provider and reason of each failure, in the context of the call that it happened to."""
 MAX_FAILURES = 3
-WITHIN_SECONDS = 30.0
-"""`MAX_FAILURES` within this time open the breaker."""
+FAILURE_WINDOW_SECONDS = 30.0
+"""`MAX_FAILURES` failures within this time open the breaker."""
 PROBE_SECONDS = 10.0
-"""Between two probes."""
+"""Wait before each probe of an open breaker."""
 ALARM_SECONDS = 300.0
-"""Between two probes after a refused key: asking again changes nothing until somebody has changed the key."""
+"""Wait before a probe after the provider refused the key: no request succeeds until somebody has changed the key."""
 MAX_WAIT_SECONDS = 600.0
-"""A provider that asks to be left alone for longer is probed after this time."""
+"""The longest wait that a provider may ask for (Retry-After)."""
 
 
 class BreakerState(Enum):
@@ -39,25 +39,25 @@ class BreakerState(Enum):
     """One call is asking, to find out whether the provider works again."""
 
 
-class Change(Enum):
-    """What has happened to a breaker."""
+class BreakerEvent(Enum):
+    """Events that change the state of a breaker."""
 
     TRIPPED = "tripped"
     PROBED = "probed"
     SUCCEEDED = "succeeded"
 
 
-_TABLE = {
-    (BreakerState.CLOSED, Change.TRIPPED): BreakerState.OPEN,
-    (BreakerState.CLOSED, Change.SUCCEEDED): BreakerState.CLOSED,
-    # A request from before the breaker opened was answered after all: that says nothing of the present.
-    (BreakerState.OPEN, Change.SUCCEEDED): BreakerState.OPEN,
-    (BreakerState.OPEN, Change.TRIPPED): BreakerState.OPEN,
-    (BreakerState.OPEN, Change.PROBED): BreakerState.PROBING,
-    (BreakerState.PROBING, Change.TRIPPED): BreakerState.OPEN,
-    (BreakerState.PROBING, Change.SUCCEEDED): BreakerState.CLOSED,
-    # A probe whose caller hung up tells nothing, so another one follows.
-    (BreakerState.PROBING, Change.PROBED): BreakerState.PROBING,
+_TRANSITIONS = {
+    (BreakerState.CLOSED, BreakerEvent.TRIPPED): BreakerState.OPEN,
+    (BreakerState.CLOSED, BreakerEvent.SUCCEEDED): BreakerState.CLOSED,
+    # The answer to a request from before the breaker opened does not show that the provider works now.
+    (BreakerState.OPEN, BreakerEvent.SUCCEEDED): BreakerState.OPEN,
+    (BreakerState.OPEN, BreakerEvent.TRIPPED): BreakerState.OPEN,
+    (BreakerState.OPEN, BreakerEvent.PROBED): BreakerState.PROBING,
+    (BreakerState.PROBING, BreakerEvent.TRIPPED): BreakerState.OPEN,
+    (BreakerState.PROBING, BreakerEvent.SUCCEEDED): BreakerState.CLOSED,
+    # A probe whose caller hung up has no result, so another one follows.
+    (BreakerState.PROBING, BreakerEvent.PROBED): BreakerState.PROBING,
 }
 
 
@@ -74,47 +74,47 @@ class Breaker:
         self._next_probe = 0.0
 
     def admit(self, now: float) -> bool:
-        """Return whether the provider may be asked now; of an open breaker one call after each wait may, as a probe."""
+        """Return whether the provider may be asked now. An open breaker admits one call after each wait, as a probe."""
         if self.state is BreakerState.CLOSED:
             return True
         if now < self._next_probe:
             return False
         self._next_probe = now + PROBE_SECONDS
-        self._change(Change.PROBED)
+        self._apply(BreakerEvent.PROBED)
         return True
 
     def succeed(self) -> None:
         """Note that the provider did its part."""
-        # A success that was asked for before the breaker opened does not close it: only a probe's does.
+        # The answer to a request from before the breaker opened does not close it: only that of a probe does.
         self.alarm = False
         if self.state is BreakerState.PROBING:
             self._recent.clear()
-        self._change(Change.SUCCEEDED)
+        self._apply(BreakerEvent.SUCCEEDED)
 
     def fail(self, error: ProviderError, now: float, *, trip: bool = False) -> None:
         """Note that the provider did not do its part. With `trip` this one failure opens the breaker."""
         self.failures += 1
         self.alarm = self.alarm or is_alarm(error)
         self._recent.append(now)
-        # `maxlen` keeps the latest failures: the first of them is `MAX_FAILURES` back.
         wait = _wait_after(error)
-        often = len(self._recent) == MAX_FAILURES and now - self._recent[0] <= WITHIN_SECONDS
-        # While it is open, every failure puts the next probe off.
-        if trip or often or wait is not None or self.state is not BreakerState.CLOSED:
+        # The deque holds the last `MAX_FAILURES` failures, so its first item is the oldest of them.
+        too_often = len(self._recent) == MAX_FAILURES and now - self._recent[0] <= FAILURE_WINDOW_SECONDS
+        # While the breaker is open, every failure postpones the next probe.
+        if trip or too_often or wait is not None or self.state is not BreakerState.CLOSED:
             self._next_probe = now + (PROBE_SECONDS if wait is None else wait)
-            self._change(Change.TRIPPED)
+            self._apply(BreakerEvent.TRIPPED)
 
-    def _change(self, change: Change) -> None:
-        self.state = _TABLE[self.state, change]
+    def _apply(self, event: BreakerEvent) -> None:
+        self.state = _TRANSITIONS[self.state, event]
 
 
 def is_alarm(error: ProviderError) -> bool:
-    """Return whether somebody has to act, because the key was refused."""
+    """Return whether the provider refused the key, so that somebody has to act."""
     return isinstance(error, ProviderRefused) and error.status in (401, 403)
 
 
 def _wait_after(error: ProviderError) -> float | None:
-    """Return the seconds for which this one answer is reason enough not to ask again; None: it is no such reason."""
+    """Return the seconds to wait before the next probe if this error alone opens the breaker, else None."""
     if is_alarm(error):
         return ALARM_SECONDS
     if isinstance(error, ProviderRefused) and error.retry_after is not None:
@@ -145,21 +145,21 @@ class Lineup(Generic[T]):
     def fail(self, member: Member[T], error: ProviderError, now: float, *, trip: bool = False) -> None:
         """Note that a member did not do its part, for its breaker and for the call."""
         member.breaker.fail(error, now, trip=trip)
-        if (told := ON_PROVIDER_FAILURE.get()) is not None:
-            told(self.role, member.name, str(error))
+        if (report := ON_PROVIDER_FAILURE.get()) is not None:
+            report(self.role, member.name, str(error))
 
     def may_ask(self, member: Member[T], now: float) -> bool:
         """Return whether a member may be asked now. An embedded one always may: it starts again by itself."""
         return member.embedded or member.breaker.admit(now)
 
     def is_patient(self, member: Member[T]) -> bool:
-        """Return whether `member` gets all the time that it needs."""
+        """Return whether `member` may take any time to answer: it is embedded, and no other member follows."""
         return member.embedded and member is self.members[-1]
 
     def admit(self, now: float, without: Container[int] = (), before: int | None = None) -> int | None:
-        """Return the place of the first member that may be asked now; None: there is none.
+        """Return the index of the first member that may be asked now; None: there is none.
 
-        Only those before the place `before` count, and not those in `without`.
+        Only members before the index `before` are considered, and none whose index is in `without`.
         """
         for place, member in enumerate(self.members[:before]):
             if place not in without and self.may_ask(member, now):

@@ -24,15 +24,15 @@ __all__ = [
     "Boundary",
     "Logger",
     "configure",
+    "escape_unprintable",
     "get_logger",
-    "plain",
     "remember_secrets",
     "scrub",
 ]
 
 Redact: TypeAlias = Callable[[object], object]
-_THEIR_WORDS: Final = ("error", "traceback", "text", "detail", "returned", "message", "reason", "what", "exception")
-"""Fields that hold what project code, providers and peers say in their own words."""
+_FREE_TEXT: Final = ("error", "traceback", "text", "detail", "returned", "message", "reason", "what", "exception")
+"""Fields whose text was written by project code, providers or peers."""
 
 
 class Logger:
@@ -54,7 +54,7 @@ class Logger:
         return Logger({**self._fields, **fields})
 
     def debug(self, event: str, **fields: object) -> None:
-        # The wire is logged at this level, for every message: where it is off, nothing else may be done for it.
+        # Every message on the wire is logged at this level, so a disabled `debug` costs no more than this test.
         if _state.debug:
             self._structlog().debug(event, **fields)
 
@@ -72,7 +72,7 @@ class Logger:
         self._structlog().error(event, exc_info=True, **fields)
 
     def contain(self, event: str, **fields: object) -> Boundary:
-        """Return a context whose unforeseen exceptions are logged as `event` and end with its block."""
+        """Return a context manager that logs an exception of its block as `event` and suppresses it."""
         return Boundary(self, event, fields)
 
     def _structlog(self) -> FilteringBoundLogger:
@@ -80,7 +80,7 @@ class Logger:
             import structlog
 
             if not _state.configured:
-                # A command that has configured nothing reports on standard error what is wrong, and no more.
+                # A command that has not called `configure` logs only warnings and errors.
                 configure("warning")
             bound: FilteringBoundLogger = structlog.get_logger().bind(**self._fields)
             self._bound = bound
@@ -88,10 +88,10 @@ class Logger:
 
 
 class Boundary:
-    """A block of code that no exception leaves: it is logged with its traceback, and the code after the block runs.
+    """A context manager that logs an exception of its block with the traceback and suppresses it.
 
-    For the outermost places of a call or of project code, where whatever goes wrong must end one thing and no other.
-    Cancellation and `SystemExit`, which are no `Exception`, pass.
+    It is for the outermost places of a call or of project code, where one failure must not end anything else.
+    Cancellation and `SystemExit` pass, because they are no `Exception`.
     """
 
     __slots__ = ("_event", "_fields", "_log", "error")
@@ -101,7 +101,7 @@ class Boundary:
         self._event = event
         self._fields = fields
         self.error: Exception | None = None
-        """What was raised; None so far, or if nothing was."""
+        """The suppressed exception; None if there was none."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,10 +115,10 @@ class Boundary:
 
 
 class _StandardError:
-    """Writes lines to standard error as it is at that moment: it may have been replaced since logging was set up."""
+    """A writer that looks up `sys.stderr` for each line, because it may have been replaced since logging was set up."""
 
     def write(self, line: str) -> None:
-        # One thread at a time, so that no line stands within another.
+        # Only one thread writes at a time, so that lines do not mix.
         with _state.writing:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
@@ -126,20 +126,20 @@ class _StandardError:
     debug = info = warning = error = write
 
 
-def plain(text: str) -> str:
-    """Return one line that a terminal only shows: a caller's name or words may hold characters that it would obey."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def escape_unprintable(text: str) -> str:
+    """Return `text` with control characters escaped: those in a caller's name or words could steer the terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def _redact_their_words(redact: Redact, _: object, __: str, fields: EventDict) -> EventDict:
-    for name in _THEIR_WORDS:
+def _redact_free_text(redact: Redact, _: object, __: str, fields: EventDict) -> EventDict:
+    for name in _FREE_TEXT:
         if value := fields.get(name):
             fields[name] = redact(value)
     return fields
 
 
-def _make_plain(_: object, __: str, fields: EventDict) -> EventDict:
-    return {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
+def _escape_fields(_: object, __: str, fields: EventDict) -> EventDict:
+    return {name: escape_unprintable(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _scrub_line(_: object, __: str, line: EventDict | str) -> str:
@@ -163,7 +163,7 @@ def get_logger(name: str) -> Logger:
 def configure(level: str = "info", *, json: bool | None = None, redact: Redact | None = None) -> None:
     """Set level (`debug`, `info`, `warning`, `error`) and form; JSON unless standard error is a terminal.
 
-    `redact` is applied to what project code and peers say in their own words.
+    `redact` is applied to fields whose text was written by project code, providers or peers.
     """
     import logging
 
@@ -172,7 +172,7 @@ def configure(level: str = "info", *, json: bool | None = None, redact: Redact |
     _state.configured = True
     _state.debug = level == "debug"
     as_json = not sys.stderr.isatty() if json is None else json
-    # Tracebacks never have the values of variables: they may be secrets or what a caller said.
+    # Tracebacks never show the values of variables, which may be secrets or a caller's words.
     console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     renderer: Processor = structlog.processors.JSONRenderer() if as_json else console
     processors: list[Processor] = [
@@ -184,11 +184,11 @@ def configure(level: str = "info", *, json: bool | None = None, redact: Redact |
         without_values = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         processors.append(structlog.processors.ExceptionRenderer(without_values))
     else:
-        processors.append(_make_plain)
+        processors.append(_escape_fields)
     if redact:
-        processors.append(partial(_redact_their_words, redact))
+        processors.append(partial(_redact_free_text, redact))
     structlog.configure(
-        # Scrubbing comes last, over the whole line: exceptions have texts of their own, and those that they came from.
+        # Scrubbing comes last, over the whole line, because exceptions and their causes have texts as well.
         processors=[*processors, renderer, _scrub_line],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=_StandardError,

@@ -1,7 +1,7 @@
-"""Keys and passwords are taken out of texts that others wrote, before they are logged, recorded or shown.
+"""Removal of keys and passwords from texts that others wrote, before these are logged, recorded or shown.
 
-A provider's error may repeat the key that it refused. What is known is found by its value: the settings' secrets are
-remembered when they are read. What is not known is found by its form.
+A provider's error may repeat the key that it refused. Secrets of the settings are found by their values, which are
+remembered when the settings are read. Other secrets are found by their form.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 HIDDEN: Final = "[hidden]"
 MIN_SECRET: Final = 8
-"""Characters of the shortest secret that is looked for by its value: a shorter one stands in other words, too."""
+"""Characters of the shortest secret that is looked for by its value: a shorter one would be found in other words."""
 
-# Every repetition is bounded or cannot overlap with what follows it: the time grows with the text.
+# Every repetition is bounded or cannot overlap with what follows it, so matching takes linear time.
 _QUOTE = r"""\\?["']?"""
 _VALUE = r"""[^\s"',;&<>\\]{1,4096}"""
 _FORMS: Final = tuple(
@@ -38,7 +38,7 @@ _FORMS: Final = tuple(
             rf"\1\2{HIDDEN}",
         ),
         (r"\b(basic|bearer)\s{1,3}(?=[^\s]{0,64}\d)[\w.~+/=-]{16,4096}", rf"\1 {HIDDEN}"),
-        # Addresses: a query's keys, and the user and password before the host.
+        # URLs: keys in the query, and user and password before the host.
         (rf"([?&](?:key|token|sig|signature|secret|auth)=){_VALUE}", rf"\1{HIDDEN}"),
         (r"(\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]{0,256}:[^\s/@]{1,256}@", rf"\1{HIDDEN}@"),
         # Keys of well-known forms, and JSON Web Tokens.
@@ -49,7 +49,7 @@ _FORMS: Final = tuple(
     )
 )  # fmt: skip
 
-# Every text that one of the forms matches holds one of these: looking for them costs a hundredth of matching the forms.
+# Every text that a form matches contains one of these; searching for them costs a hundredth of matching the forms.
 _HINTS: Final = (
     *("authorization", "key", "secret", "token", "passw", "basic", "bearer", "sig=", "signature=", "auth=", "://"),
     *("sk-", "sk_", "aiza", "ya29.", "akia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "eyj"),
@@ -57,24 +57,24 @@ _HINTS: Final = (
 
 
 class _State:
-    known: re.Pattern[str] | None = None
+    secrets: re.Pattern[str] | None = None
 
 
 _state = _State()
 
 
 def remember_secrets(secrets: Iterable[str]) -> None:
-    """Take these values out of texts from now on, and no longer those that were remembered before."""
-    forms = {form for secret in secrets if len(secret) >= MIN_SECRET for form in _written(secret)}
-    # The first alternative that fits wins: a secret that begins with another one must be taken out whole.
-    longest_first = sorted(forms, key=len, reverse=True)
-    _state.known = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+    """Set the values that `scrub` removes; they replace those that were set before."""
+    spellings = {spelling for secret in secrets if len(secret) >= MIN_SECRET for spelling in _spellings(secret)}
+    # The first alternative that fits wins, so longer ones come first: one secret may begin with another.
+    longest_first = sorted(spellings, key=len, reverse=True)
+    _state.secrets = re.compile("|".join(map(re.escape, longest_first))) if spellings else None
 
 
 def scrub(text: str) -> str:
     """Return the text without keys and passwords."""
-    if _state.known is not None:
-        text = _state.known.sub(HIDDEN, text)
+    if _state.secrets is not None:
+        text = _state.secrets.sub(HIDDEN, text)
     lower = text.lower()
     if not any(hint in lower for hint in _HINTS):
         return text
@@ -83,6 +83,6 @@ def scrub(text: str) -> str:
     return text
 
 
-def _written(secret: str) -> set[str]:
-    """Return a secret as it stands in texts, in URLs and in JSON."""
+def _spellings(secret: str) -> set[str]:
+    """Return the spellings of a secret in plain text, in URLs and in JSON."""
     return {secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret), json.dumps(secret)[1:-1]}

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 from callagent.errors import UserError
 from callagent.json_values import JsonObject, number_at, objects_at, text_at
-from callagent.log import plain
+from callagent.log import escape_unprintable
 from callagent.records.call_record import CallRecord, TurnEntry
 from callagent.records.reader import read_records
 
@@ -31,7 +31,7 @@ def format_calls(calls: Sequence[JsonObject]) -> str:
             f"{text_at(call, 'id')[:12]:<14}{text_at(call, 'started_at')[:19]:<21}"
             f"{text_at(call, 'from_number') or 'withheld':<17}{seconds:>8}  {call['num_turns'] or 0:>5}  {ended}"
         )
-    return "\n".join(plain(line) for line in lines)
+    return "\n".join(escape_unprintable(line) for line in lines)
 
 
 def format_call(stored: JsonObject) -> str:
@@ -55,7 +55,7 @@ def format_call(stored: JsonObject) -> str:
     if record.recording:
         lines += ["", f"recording {record.recording}"]
     # Names and words of callers may hold what a terminal would obey.
-    return "\n".join(plain(line) for line in lines)
+    return "\n".join(escape_unprintable(line) for line in lines)
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:

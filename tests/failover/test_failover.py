@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
-from callagent.failover import _TABLE as TABLE
-from callagent.failover import Breaker, BreakerState, Change, Lineup, Member, is_alarm
+from callagent.failover import _TRANSITIONS as TRANSITIONS
+from callagent.failover import Breaker, BreakerEvent, BreakerState, Lineup, Member, is_alarm
 
 BROKEN = ProviderError("broken")
 
@@ -21,9 +21,9 @@ def opened(at: float = 0.0) -> Breaker:
 
 
 def test_every_change_but_probing_a_closed_breaker_has_its_row() -> None:
-    missing = set(itertools.product(BreakerState, Change)) - set(TABLE)
-    assert missing == {(BreakerState.CLOSED, Change.PROBED)}
-    assert set(TABLE.values()) == set(BreakerState)
+    missing = set(itertools.product(BreakerState, BreakerEvent)) - set(TRANSITIONS)
+    assert missing == {(BreakerState.CLOSED, BreakerEvent.PROBED)}
+    assert set(TRANSITIONS.values()) == set(BreakerState)
 
 
 def test_three_failures_in_thirty_seconds_open_it() -> None:
