@@ -1,7 +1,8 @@
-"""A session with audio as a call of the server: its leg, and what its inputs and outputs mean for the client.
+"""A session with audio as a call: its leg, and the translation between the call and the client's messages.
 
-`SessionLeg` is heard at the pace of speech, however fast the client sends, and sends slightly ahead of it: what the
-client has can be neither counted nor taken back. `SessionCall` stands between the leg and the client's socket.
+`SessionLeg` passes the client's audio on at the pace of speech, however fast it arrives. It sends the agent's audio
+only slightly ahead of playback, because audio that the client has can be neither counted nor taken back. `SessionCall`
+stands between the leg and the client's socket.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 from callagent.carriers import FrameClock
 from callagent.json_values import JsonObject
 from callagent.log import get_logger
-from callagent.session_api.messages import AudioDecoder, AudioEncoder, AudioForm, decode_base64, error_message
+from callagent.session_api.messages import AudioDecoder, AudioEncoder, AudioFormat, decode_base64, error_message
 from callagent.turns import BargedIn, CallerTurnEnded, FloorYielded, PartialHeard, TurnEvent, TurnReopened
 
 log = get_logger(__name__)
 
 
 class SessionLink(Protocol):
-    """The client's socket. Every method returns at once; failures come back as `SessionLeg.cut`."""
+    """The client's socket. Every method returns at once; a failure of the socket is reported by `SessionLeg.cut`."""
 
     def send_audio(self, pcm: bytes) -> None:
         """Send 16-bit PCM at the call's rate."""
@@ -39,7 +40,7 @@ class SessionLink(Protocol):
 
 
 class SessionLeg:
-    """Implements `legs.CallLeg`; the methods below the line are for the client's socket."""
+    """The `legs.CallLeg` of a session; its methods from `receive_audio` on are for the client's socket."""
 
     def __init__(self, info: CallInfo, link: SessionLink, clock: FrameClock) -> None:
         self.info = info
@@ -66,11 +67,11 @@ class SessionLeg:
     async def transfer(
         self, target: legs.TransferTarget, audio: legs.SwitchedMedia | None = None
     ) -> legs.TransferOutcome:
-        """Refuse: the end of its session says where the client may go, but nobody can send it there."""
-        return legs.TransferOutcome(legs.TransferStatus.FAILED, "a session ends, and its client goes on elsewhere")
+        """Refuse: `endSession` tells the client where to call, but the server cannot connect it there."""
+        return legs.TransferOutcome(legs.TransferStatus.FAILED, "the client of a session cannot be transferred")
 
     async def send_digits(self, digits: str) -> None:
-        raise ValueError("a session's client takes no keys")
+        raise ValueError("digits cannot be sent to the client of a session")
 
     def expect_media(self, expected: bool) -> None:
         """Do nothing: a client that sends nothing is silent."""
@@ -83,7 +84,7 @@ class SessionLeg:
             self._media.receive(pcm, self._clock.now())
 
     def press_keys(self, digits: str) -> None:
-        """Handle keys of the client, one after the other; characters that are no key are left out."""
+        """Handle the client's key presses one after the other; characters that are no key are left out."""
         for digit in digits:
             if digit in DIGITS:
                 self._events.emit(legs.DigitPressed(digit))
@@ -115,26 +116,27 @@ class SessionLeg:
         self._link.close(reason)
 
 
-LEAD: Final = 0.06
-"""Seconds of audio that the client has in advance at least while the agent speaks; at most `MESSAGE_FRAMES` more."""
+LEAD_SECONDS: Final = 0.06
+"""Least seconds of audio that the client has in advance while the agent speaks; at most `MESSAGE_FRAMES` more."""
 MESSAGE_FRAMES: Final = 5
-PAUSE: Final = 0.3
-"""Seconds without audio after which the client counts as silent; after a shorter gap its audio goes on where it was."""
-BEHIND: Final = 0.2
-"""Seconds of waiting audio from which on silent frames are left out, until the client is heard without delay."""
-MAX_WAITING: Final = 60.0
+"""Frames of 20 ms in one message at most."""
+PAUSE_SECONDS: Final = 0.3
+"""Seconds without audio after which the client counts as silent; a shorter gap is taken as a delay of the network."""
+CATCH_UP_SECONDS: Final = 0.2
+"""Silent frames are dropped while more seconds of audio than this wait, which reduces the delay again."""
+MAX_WAITING_SECONDS: Final = 60.0
 """Seconds of audio that a client may be ahead of speech."""
-_QUIET: Final = 60
-"""Loudness (RMS) up to which a frame counts as silent."""
+_QUIET_RMS: Final = 60
+"""Root mean square of the samples up to which a frame counts as silent."""
 _SILENCE = bytes(FRAME_BYTES)
 
 
 class AudioTooEarly(Exception):
-    """The client sent audio more than `MAX_WAITING` seconds ahead of the time at which it is heard."""
+    """The client sent audio more than `MAX_WAITING_SECONDS` seconds ahead of the time at which it is heard."""
 
 
 class SessionMedia:
-    """Implements `legs.Media`; the methods from `receive` on are for its leg. Times are the loop's seconds."""
+    """The `legs.Media` of a session; its methods from `receive` on are for the leg. Times are the loop's seconds."""
 
     def __init__(self, now: Callable[[], float], send: Callable[[bytes], None]) -> None:
         self._now = now
@@ -143,7 +145,7 @@ class SessionMedia:
         self._source: legs.FrameSource | None = None
         self._received = bytearray()
         self._statistics = MediaStatistics(codec="L16/8000")
-        self._heard_from = now()
+        self._last_received = now()
         self._playing_until = 0.0
 
     def start(self, sink: legs.FrameSink, source: legs.FrameSource) -> None:
@@ -152,7 +154,7 @@ class SessionMedia:
         self._source = source
 
     def clear(self) -> float:
-        """Drop nothing: the client has the audio. It is told of the interruption and drops it itself."""
+        """Drop nothing: the client has the audio already, and drops it when it is told of the interruption."""
         return 0.0
 
     def unheard(self) -> float:
@@ -166,12 +168,12 @@ class SessionMedia:
         self._received.clear()
 
     def receive(self, pcm: bytes, now: float) -> None:
-        """Keep 16-bit PCM of any length for the ticks to come. Raises `AudioTooEarly`."""
+        """Buffer 16-bit PCM of any length for the following ticks. Raises `AudioTooEarly`."""
         # Clients may send a whole recording at once; this bounds how much of it is kept.
-        if len(self._received) + len(pcm) > MAX_WAITING / FRAME_SECONDS * FRAME_BYTES:
-            raise AudioTooEarly(f"audio is {MAX_WAITING:.0f} s ahead of its time; send it as it is spoken")
+        if len(self._received) + len(pcm) > MAX_WAITING_SECONDS / FRAME_SECONDS * FRAME_BYTES:
+            raise AudioTooEarly(f"audio is {MAX_WAITING_SECONDS:.0f} s ahead of its time; send it as it is spoken")
         self._received += pcm
-        self._heard_from = now
+        self._last_received = now
 
     def tick(self, now: float, lateness: float) -> None:
         self._deliver_frame(now)
@@ -180,42 +182,42 @@ class SessionMedia:
     def _deliver_frame(self, now: float) -> None:
         if self._sink is None:
             return
-        # Speech is never left out, only pauses: after a stall of the network the client is understood, then caught up
-        # with.
-        while len(self._received) > BEHIND / FRAME_SECONDS * FRAME_BYTES and self._is_quiet():
+        # After a stall of the network all speech is heard: the delay is made up for in the client's pauses only.
+        while len(self._received) > CATCH_UP_SECONDS / FRAME_SECONDS * FRAME_BYTES and self._is_quiet():
             del self._received[:FRAME_BYTES]
         if len(self._received) >= FRAME_BYTES:
             frame = bytes(self._received[:FRAME_BYTES])
             del self._received[:FRAME_BYTES]
             self._statistics.packets_received += 1
             self._sink(frame, now)
-        elif now - self._heard_from > PAUSE:
+        elif now - self._last_received > PAUSE_SECONDS:
             # A client that sends nothing is silent: turns end and silences count all the same.
             self._sink(_SILENCE, now)
 
     def _is_quiet(self) -> bool:
-        return audioop.rms(bytes(self._received[:FRAME_BYTES]), 2) <= _QUIET
+        return audioop.rms(bytes(self._received[:FRAME_BYTES]), 2) <= _QUIET_RMS
 
     def _send_frames(self, now: float, lateness: float) -> None:
-        if self._source is None or self._playing_until > now + LEAD:
+        if self._source is None or self._playing_until > now + LEAD_SECONDS:
             return
         self._statistics.send_lateness_max_ms = max(self._statistics.send_lateness_max_ms, lateness * 1000)
         frames: list[bytes] = []
-        # The source may make the leg close itself.
+        # The source may close the leg, which sets `_source` to None.
         while len(frames) < MESSAGE_FRAMES and self._source is not None:
             frame = self._source()
             if frame is None:
                 break
             frames.append(frame)
-        # Several frames in a message: each is JSON with base64, and one for each 20 ms would cost more than the audio.
         if not frames:
             return
+        # Frames share a message, because a JSON message for every 20 ms would cost more than the audio.
         self._playing_until = max(self._playing_until, now) + len(frames) * FRAME_SECONDS
         self._statistics.packets_sent += len(frames)
         self._send(b"".join(frames))
 
 
-NORMAL: Final = 1000
+NORMAL_CLOSURE: Final = 1000
+"""Close code of RFC 6455 §7.4.1."""
 MAX_WAITING_INPUTS: Final = 20
 """Inputs that may wait for the call to be answered, and texts that may wait for their turn."""
 MAX_TEXT: Final = 64 * 1024
@@ -231,32 +233,33 @@ class Sender(Protocol):
 
 
 class SessionCall:
-    """Implements `SessionLink` for one socket with audio.
+    """The `SessionLink` of one socket with audio.
 
-    Inputs of the client come by `receive_input`, events of the turn manager by `watch`; both become messages to the
-    other.
+    `receive_input` passes the client's inputs on to the call; `watch` reports events of the turn manager to the client.
     """
 
     def __init__(self, socket: Sender, session: cx.CxSession, project: cx.CxProject, config: JsonObject) -> None:
-        """Raises `InputRefused` for a form of audio that is not supported."""
+        """Read the audio formats of the configuration. Raises `InputRefused` for one that is not supported."""
         self._socket = socket
         self._session = session
-        input_form, output_form = (AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig"))
-        self._decoder = AudioDecoder(input_form) if input_form else None
-        self._encoder = AudioEncoder(output_form) if output_form else None
-        self._spoken = cx.SpokenSession(session, lambda output: self._send({"sessionOutput": output}))
-        self.project = cx.SpokenProject(project, self._spoken)
+        input_format, output_format = (
+            AudioFormat.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig")
+        )
+        self._decoder = AudioDecoder(input_format) if input_format else None
+        self._encoder = AudioEncoder(output_format) if output_format else None
+        self._spoken_session = cx.SpokenSession(session, lambda output: self._send({"sessionOutput": output}))
+        self.project = cx.SpokenProject(project, self._spoken_session)
         self._leg: SessionLeg | None = None
-        self._early: list[Callable[[], None]] | None = []
-        """What to do with inputs that came before the call was answered; None once it is answered."""
-        self._pending = ""
+        self._early_inputs: list[Callable[[], None]] | None = []
+        """Functions that pass on the inputs from before the call was answered; None once it is answered."""
+        self._pending_text = ""
         """Text whose continuation the client has announced."""
-        self._written: deque[str] = deque()
-        """Texts of the client that are no turn yet. Their transcripts are not sent: the client knows its own words."""
-        self._recognized = ""
+        self._written_texts: deque[str] = deque()
+        """Texts of the client that are no turn yet. They are not sent back as transcripts: the client knows them."""
+        self._last_transcript = ""
         """The last transcript that was sent to the client."""
-        self._refused = False
-        """Whether a mistake of the client ended the call; the session goes on, maybe in another call."""
+        self._client_refused = False
+        """Whether a mistake of the client ended the call; the session may continue in another call."""
 
     def open(self, caller: str, identifier: str, clock: FrameClock) -> SessionLeg:
         """Make the leg of this call. Called once."""
@@ -277,109 +280,109 @@ class SessionCall:
         match given:
             case {"audio": audio}:
                 if self._decoder is None:
-                    raise cx.InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
+                    raise cx.InputRefused("audio needs 'inputAudioConfig' in the configuration")
                 self.leg.receive_audio(self._decoder.feed(decode_base64(audio)))
             case {"text": str(text)}:
-                self._take_text(text, will_continue=bool(given.get("willContinue")))
+                self._receive_text(text, will_continue=bool(given.get("willContinue")))
             case {"dtmf": str(digits)}:
-                self._when_answered(lambda: self.leg.press_keys(digits))
+                self._run_when_answered(lambda: self.leg.press_keys(digits))
             case {"event": {"event": str(event)}}:
-                self._write(cx.event_words(event))
+                self._write_turn(cx.event_words(event))
             case {"variables": dict(variables)}:
                 self._session.agent.set_variables(variables)
             case {"toolResponses": {"toolResponses": [*answers]}}:
-                self._spoken.answer_tools(answers)
-                self._write(cx.TOOL_ANSWERS)
+                self._spoken_session.answer_tools(answers)
+                self._write_turn(cx.TOOL_ANSWERS)
             case _:
                 known = "audio, text, dtmf, event, variables, toolResponses"
                 raise cx.InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
     def watch(self, event: TurnEvent) -> None:
-        """Send the client what an event of the turn manager means for it."""
+        """Report an event of the turn manager to the client."""
         match event:
             case PartialHeard(text=text):
                 self._send_transcript(text)
             case CallerTurnEnded(text=text):
-                # A turn that the client wrote comes back with its own text.
-                if self._written and text == self._written[0]:
-                    self._written.popleft()
+                # A turn that the client wrote ends with the text it wrote.
+                if self._written_texts and text == self._written_texts[0]:
+                    self._written_texts.popleft()
                 else:
                     self._send_transcript(text)
-                self._recognized = ""
-            # The agent has said all that it wanted to: the client may speak.
+                self._last_transcript = ""
+            # The agent has finished speaking, and it is the client's turn.
             case FloorYielded():
                 self._pass_early_inputs()
-                self._spoken.close_turn()
+                self._spoken_session.close_turn()
             case BargedIn() | TurnReopened():
                 self._send({"interruptionSignal": {"bargeIn": True}})
-                self._spoken.close_turn()
+                self._spoken_session.close_turn()
 
     def refuse(self, error: Exception) -> None:
-        """End the call of a client that broke the rules; the session can go on, maybe in another call."""
-        self._refused = True
+        """End the call because of a client's mistake; the session may continue in another call."""
+        self._client_refused = True
         self._send(error_message(400, str(error)))
-        self._socket.close(NORMAL, drain=True)
+        self._socket.close(NORMAL_CLOSURE, drain=True)
         self.leg.fail(str(error))
 
     # SessionLink
 
     def send_audio(self, pcm: bytes) -> None:
         if self._encoder is not None:
-            self._send({"sessionOutput": {"audio": self._encoder.feed(pcm), **self._spoken.turn_index}})
+            self._send({"sessionOutput": {"audio": self._encoder.feed(pcm), **self._spoken_session.turn_index}})
 
     def close(self, reason: EndReason) -> None:
-        # A client that has gone, or was refused, is not told that the session ended: it may continue it.
-        self._spoken.close_turn()
+        # A client that has gone or made a mistake may continue the session, so it is not told that the session ended.
+        self._spoken_session.close_turn()
         if reason is EndReason.DRAIN:
             self._send({"goAway": {}})
-        elif reason is not EndReason.CALLER_HANGUP and not self._refused:
-            metadata = self._spoken.end_metadata or {"reason": reason.value}
+        elif reason is not EndReason.CALLER_HANGUP and not self._client_refused:
+            metadata = self._spoken_session.end_metadata or {"reason": reason.value}
             self._session.ended = True
             self._send({"endSession": {"metadata": metadata}})
-        self._socket.close(NORMAL, drain=True)
+        self._socket.close(NORMAL_CLOSURE, drain=True)
 
     # private
 
     @property
     def leg(self) -> SessionLeg:
-        assert self._leg is not None, "opened before anything is taken"
+        assert self._leg is not None, "open() has been called"
         return self._leg
 
-    def _take_text(self, text: str, *, will_continue: bool) -> None:
-        self._pending += text
-        if len(self._pending) > MAX_TEXT:
+    def _receive_text(self, text: str, *, will_continue: bool) -> None:
+        self._pending_text += text
+        if len(self._pending_text) > MAX_TEXT:
             raise cx.InputRefused(f"the text has more than {MAX_TEXT} characters")
-        if not will_continue and self._pending.strip():
-            text, self._pending = self._pending.strip(), ""
-            self._write(text)
+        if not will_continue and self._pending_text.strip():
+            text, self._pending_text = self._pending_text.strip(), ""
+            self._write_turn(text)
 
-    def _write(self, text: str) -> None:
-        def write_turn() -> None:
-            self._written.append(text)
+    def _write_turn(self, text: str) -> None:
+        def write_now() -> None:
+            self._written_texts.append(text)
             self.leg.write_text(text)
 
-        # Counted until their turns come back: each may cost a request to the model.
-        if len(self._written) >= MAX_WAITING_INPUTS:
-            raise cx.InputRefused(f"{MAX_WAITING_INPUTS} inputs wait to be answered")
-        self._when_answered(write_turn)
+        # Texts are counted until their turns end, because each may cost a request to the model.
+        if len(self._written_texts) >= MAX_WAITING_INPUTS:
+            raise cx.InputRefused(f"{MAX_WAITING_INPUTS} inputs already wait to be answered; send fewer at a time")
+        self._run_when_answered(write_now)
 
-    def _when_answered(self, do: Callable[[], None]) -> None:
-        if self._early is None:
-            do()
-        elif len(self._early) < MAX_WAITING_INPUTS:
-            self._early.append(do)
+    def _run_when_answered(self, pass_on: Callable[[], None]) -> None:
+        if self._early_inputs is None:
+            pass_on()
+        elif len(self._early_inputs) < MAX_WAITING_INPUTS:
+            self._early_inputs.append(pass_on)
         else:
-            raise cx.InputRefused(f"{MAX_WAITING_INPUTS} inputs wait for the session to begin")
+            raise cx.InputRefused(f"{MAX_WAITING_INPUTS} inputs already wait for the call to begin; send fewer before")
 
     def _pass_early_inputs(self) -> None:
-        """Pass on the inputs from before the first turn: the call is answered once the agent yields the floor."""
-        early, self._early = self._early or [], None
-        for do in early:
-            do()
+        """Pass on the inputs from before the call was answered, which it is once the agent first yields the floor."""
+        early, self._early_inputs = self._early_inputs or [], None
+        for pass_on in early:
+            pass_on()
 
     def _send_transcript(self, text: str) -> None:
-        if text and text != self._recognized:
-            self._recognized = text
+        if text and text != self._last_transcript:
+            self._last_transcript = text
             self._send({"recognitionResult": {"transcript": text}})
 
     def _send(self, message: JsonObject) -> None:

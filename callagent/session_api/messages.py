@@ -1,4 +1,4 @@
-"""What the Session API's requests and sockets carry: JSON, errors, and audio in base64.
+"""Messages of the Session API: their JSON, errors, and audio in base64.
 
 JSON follows the rules of protocol buffers (https://protobuf.dev/programming-guides/json): names in camel case, of which
 snake case is accepted, too; enumerations by name or number; bytes in either alphabet of base64. Audio is LINEAR16,
@@ -26,7 +26,7 @@ from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, pars
 from callagent.web import Utterances
 
 MAX_REQUEST: Final = 4 * 1024 * 1024
-"""Bytes of a request: a minute of audio in any form."""
+"""Bytes of a request, enough for a minute of audio in any format."""
 
 _STATUSES: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
@@ -48,7 +48,7 @@ async def read_request(request: web.Request) -> bytes:
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status by which a client is told of the error."""
+    """Return the HTTP status that reports the error to a client."""
     if isinstance(error, NotFound):
         return 404
     if isinstance(error, TimeoutError):
@@ -87,12 +87,12 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, more))
 
 
-def refusal(status: int, text: str) -> web.Response:
-    """Return the response of a handler for an error."""
+def error_response(status: int, text: str) -> web.Response:
+    """Return the response with which a handler answers an error."""
     return web.json_response(error_message(status, text), status=status)
 
 
-def refused(status: int, text: str) -> web.HTTPException:
+def http_error(status: int, text: str) -> web.HTTPException:
     """Return the exception that a handler raises for an error."""
     kinds = {400: web.HTTPBadRequest, 404: web.HTTPNotFound}
     return kinds[status](text=dumps(error_message(status, text)), content_type="application/json")
@@ -104,84 +104,86 @@ def error_message(status: int, text: str) -> MutableJsonObject:
 
 
 def dumps(data: object) -> str:
-    """Return JSON; what project code puts into an output that is no JSON value becomes its text."""
+    """Return the data as JSON. Values of project code that JSON does not have are written as their `str`."""
     return json.dumps(data, ensure_ascii=False, default=str)
 
 
 ENCODINGS: Final = {"LINEAR16": 2, "MULAW": 1, "ALAW": 1}
 """Encoding -> bytes of one sample."""
-_BY_NUMBER: Final = ("AUDIO_ENCODING_UNSPECIFIED", "LINEAR16", "MULAW", "ALAW")
+_ENCODING_NUMBERS: Final = ("AUDIO_ENCODING_UNSPECIFIED", "LINEAR16", "MULAW", "ALAW")
+"""The encodings in the order of their numbers in the API's enumeration."""
 RATES: Final = (8000, 16000, 24000)
+"""Supported sample rates in Hz."""
 
 
 @dataclass(frozen=True, slots=True)
-class AudioForm:
-    """The form of a client's audio in one direction."""
+class AudioFormat:
+    """Encoding and sample rate (Hz) of a client's audio in one direction."""
 
     encoding: str
     rate: int
 
     @classmethod
-    def of(cls, config: JsonObject, name: str) -> AudioForm | None:
-        """Return the form that a session's configuration names; None where it names none. Raises `InputRefused`."""
+    def of(cls, config: JsonObject, name: str) -> AudioFormat | None:
+        """Return the format that a configuration has under `name`, None without one. Raises `InputRefused`."""
         given = config.get(name)
         return cls.parse(given, name) if given else None
 
     @classmethod
-    def parse(cls, given: JsonValue, name: str) -> AudioForm:
-        """Return the form in an `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
+    def parse(cls, given: JsonValue, name: str) -> AudioFormat:
+        """Return the format in an `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
         if not isinstance(given, Mapping):
             raise InputRefused(f"'{name}' should be an object")
         encoding = given.get("audioEncoding", given.get("audio_encoding"))
         rate = given.get("sampleRateHertz", given.get("sample_rate_hertz"))
         # An enumeration's value may be given by its number.
-        if isinstance(encoding, int) and 0 <= encoding < len(_BY_NUMBER):
-            encoding = _BY_NUMBER[encoding]
+        if isinstance(encoding, int) and 0 <= encoding < len(_ENCODING_NUMBERS):
+            encoding = _ENCODING_NUMBERS[encoding]
         # A number may also come as text, as protocol buffers write large ones.
         if encoding not in ENCODINGS or str(rate) not in map(str, RATES):
-            known = f"audioEncoding {', '.join(ENCODINGS)}; sampleRateHertz {', '.join(map(str, RATES))}"
-            raise InputRefused(f"'{name}' is not supported; choose {known}")
+            supported = f"audioEncoding {', '.join(ENCODINGS)}; sampleRateHertz {', '.join(map(str, RATES))}"
+            raise InputRefused(f"'{name}' is not supported; choose {supported}")
         return cls(str(encoding), int(str(rate)))
 
 
 class AudioDecoder:
     """Converts a client's audio to 16-bit PCM at the call's rate, in pieces of any length."""
 
-    def __init__(self, form: AudioForm) -> None:
-        self._form = form
-        self._decimator = Decimator(form.rate // SAMPLE_RATE) if form.rate > SAMPLE_RATE else None
-        self._odd = b""
+    def __init__(self, audio_format: AudioFormat) -> None:
+        self._format = audio_format
+        self._decimator = Decimator(audio_format.rate // SAMPLE_RATE) if audio_format.rate > SAMPLE_RATE else None
+        self._half_sample = b""
         """Half of a 16-bit sample that the last piece ended with."""
 
     def feed(self, payload: bytes) -> bytes:
-        pcm = self._linear(payload)
+        pcm = self._to_pcm(payload)
         return self._decimator.feed(pcm) if self._decimator else pcm
 
-    def _linear(self, payload: bytes) -> bytes:
-        match self._form.encoding:
+    def _to_pcm(self, payload: bytes) -> bytes:
+        match self._format.encoding:
             case "MULAW":
                 return audioop.ulaw2lin(payload, 2)
             case "ALAW":
                 return audioop.alaw2lin(payload, 2)
         # A piece may end in the middle of a 16-bit sample.
-        payload = self._odd + payload
+        payload = self._half_sample + payload
         whole = len(payload) - len(payload) % 2
-        self._odd = payload[whole:]
+        self._half_sample = payload[whole:]
         return payload[:whole]
 
 
 class AudioEncoder:
     """Converts 16-bit PCM at the call's rate to a client's audio in base64."""
 
-    def __init__(self, form: AudioForm) -> None:
-        self._form = form
+    def __init__(self, audio_format: AudioFormat) -> None:
+        self._format = audio_format
         self._state: tuple[int, tuple[tuple[int, int], ...]] | None = None
         """The state of `audioop.ratecv` between two pieces."""
 
     def feed(self, pcm: bytes) -> str:
-        if self._form.rate != SAMPLE_RATE:
-            pcm, self._state = audioop.ratecv(pcm, 2, 1, SAMPLE_RATE, self._form.rate, self._state)
-        match self._form.encoding:
+        if self._format.rate != SAMPLE_RATE:
+            pcm, self._state = audioop.ratecv(pcm, 2, 1, SAMPLE_RATE, self._format.rate, self._state)
+        match self._format.encoding:
             case "MULAW":
                 pcm = audioop.lin2ulaw(pcm, 2)
             case "ALAW":
@@ -205,32 +207,32 @@ class RequestSpeech:
     """Audio of one request: its inputs hold whole utterances, its answers are spoken text by text."""
 
     def __init__(self, utterances: Utterances, project: CxProject, config: JsonObject) -> None:
-        """Raises `InputRefused` for a form of audio that is not supported."""
+        """Read the audio formats of the configuration. Raises `InputRefused` for one that is not supported."""
         self._utterances = utterances
         self._project = project
-        self._input_form, self._output_form = (
-            AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig")
+        self._input_format, self._output_format = (
+            AudioFormat.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig")
         )
 
     async def transcribe(self, inputs: Sequence[JsonObject]) -> list[JsonObject]:
         """Return the inputs with text in the place of audio. Raises `InputRefused` and `ProviderError`."""
-        found: list[JsonObject] = []
+        transcribed: list[JsonObject] = []
         audio = b""
         for given in inputs:
             # Pieces of audio that follow each other are one utterance.
             if "audio" in given:
                 audio += decode_base64(given["audio"])
                 continue
-            found += await self._recognise(audio)
+            transcribed += await self._recognise(audio)
             audio = b""
-            found.append(given)
-        return [*found, *await self._recognise(audio)]
+            transcribed.append(given)
+        return [*transcribed, *await self._recognise(audio)]
 
     def speaker(self) -> Speak | None:
-        """Return what speaks a text of the answer; None for a client that wants no audio."""
-        if self._output_form is None:
+        """Return the function that speaks a text of the answer; None for a client that wants no audio."""
+        if self._output_format is None:
             return None
-        encoder = AudioEncoder(self._output_form)
+        encoder = AudioEncoder(self._output_format)
 
         async def speak(say: Say) -> str:
             pcm = say.pcm if say.pcm is not None else await self._utterances.speak(self._project, say.text)
@@ -242,7 +244,7 @@ class RequestSpeech:
     async def _recognise(self, audio: bytes) -> list[JsonObject]:
         if not audio:
             return []
-        if self._input_form is None:
-            raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
-        pcm = await asyncio.to_thread(AudioDecoder(self._input_form).feed, audio)
+        if self._input_format is None:
+            raise InputRefused("audio needs 'inputAudioConfig' in the configuration")
+        pcm = await asyncio.to_thread(AudioDecoder(self._input_format).feed, audio)
         return [{"text": await self._utterances.recognise(pcm)}]

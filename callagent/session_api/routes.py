@@ -36,24 +36,24 @@ log = get_logger(__name__)
 
 
 class SessionRoutes:
-    """The routes of the Session API: a request, a request with a streamed answer, a socket. All share one table."""
+    """The three routes of the Session API: a request, a request with a streamed answer, and a socket."""
 
     open_paths: frozenset[str] = frozenset()
 
     def __init__(self, projects: Callable[[], Sequence[AgentProject]], hooks: ServerHooks | None = None) -> None:
-        """Without `hooks` there are no calls and no speech: sessions are text only."""
+        """Without `hooks`, sessions are text only: they have no calls and no speech."""
         self._table = SessionTable(projects)
         self._hooks = hooks
         self._clock: FrameClock | None = None
         self._legs: set[SessionLeg] = set()
 
     def register(self, app: web.Application) -> None:
-        app.router.add_post(f"{_PATH}:runSession", self.run)
-        app.router.add_post(f"{_PATH}:streamRunSession", self.stream)
-        app.router.add_get(_BIDI_PATH, self.bidi, allow_head=False)
+        app.router.add_post(f"{_PATH}:runSession", self.run_session)
+        app.router.add_post(f"{_PATH}:streamRunSession", self.stream_run_session)
+        app.router.add_get(_BIDI_PATH, self.bidi_run_session, allow_head=False)
         app.on_shutdown.append(self._stop)
 
-    async def run(self, request: web.Request) -> web.Response:
+    async def run_session(self, request: web.Request) -> web.Response:
         """Answer all inputs of a request at once (`:runSession`)."""
         live, inputs, config = await self._read_turn(request)
         outputs: list[JsonObject] = []
@@ -64,30 +64,30 @@ class SessionRoutes:
         try:
             await self._run_turn(live, inputs, config, collect)
         except (InputRefused, ProviderError, TimeoutError) as error:
-            return messages.refusal(messages.status_of(error), str(error) or _TOO_LONG)
+            return messages.error_response(messages.status_of(error), str(error) or _TOO_LONG)
         return web.json_response({"outputs": whole_turns(outputs)}, dumps=messages.dumps)
 
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a JSON array whose members are sent one by one, as `:streamRunSession` does over REST."""
+    async def stream_run_session(self, request: web.Request) -> web.StreamResponse:
+        """Answer with a JSON array whose members are sent one by one (`:streamRunSession` over REST)."""
         live, inputs, config = await self._read_turn(request)
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
-        before = b"["
+        separator = b"["
 
         async def send(member: JsonObject) -> None:
-            nonlocal before
-            await response.write(before + messages.dumps(member).encode())
-            before = b","
+            nonlocal separator
+            await response.write(separator + messages.dumps(member).encode())
+            separator = b","
 
         try:
             await self._run_turn(live, inputs, config, lambda output: send({"outputs": [output]}))
         except (InputRefused, ProviderError, TimeoutError) as error:
-            # The status line is sent already: an error is a member of the array.
+            # The status line is sent already, so the error becomes a member of the array.
             await send(messages.error_message(messages.status_of(error), str(error) or _TOO_LONG))
-        await response.write((b"[" if before == b"[" else b"") + b"]")
+        await response.write((b"[" if separator == b"[" else b"") + b"]")
         return response
 
-    async def bidi(self, request: web.Request) -> web.WebSocketResponse:
+    async def bidi_run_session(self, request: web.Request) -> web.WebSocketResponse:
         """Serve the socket of BidiRunSession, as text or as a call."""
         require(request, Right.CALL)
         ws = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_SOCKET_MESSAGE, timeout=CLOSE_SECONDS)
@@ -117,36 +117,36 @@ class SessionRoutes:
     ) -> None:
         """Run a call on the socket until either ends. Raises `InputRefused` if no call can be taken."""
         await live.reserve_for_call()
-        ended: asyncio.Task[None] | None = None
+        call_task: asyncio.Task[None] | None = None
         try:
             assert request.transport is not None
             if live.session.ended:
                 raise InputRefused("the session has ended")
             socket = MediaSocket(ws, request.transport)
             call = SessionCall(socket, live.session, live.project, config)
-            hold, clock = self._admit_call()
+            hold_session, clock = self._admit_call()
             leg = call.open(identity_of(request).name, str(config["session"]), clock)
             self._legs.add(leg)
-            ended = hold(leg, call.project, call.watch)
+            call_task = hold_session(leg, call.project, call.watch)
             async with asyncio.TaskGroup() as group:
                 group.create_task(socket.write())
                 await _feed_call(ws, call)
         finally:
-            if ended is None:
+            if call_task is None:
                 live.release()
             else:
                 # The call may still speak its last words: the session is released when the call's task has ended.
                 self._legs.discard(leg)
-                ended.add_done_callback(lambda _: live.release())
+                call_task.add_done_callback(lambda _: live.release())
 
     def _admit_call(self) -> tuple[HoldSession, FrameClock]:
         """Return the function that runs a call, and the audio clock. Raises `InputRefused` if no call can be taken."""
-        # The limits of telephone calls hold here, too: a session with audio costs as much.
+        # The limits of telephone calls apply, because a session with audio costs as much as a call.
         hooks = self._hooks
         if hooks is None or hooks.hold_session is None:
             raise InputRefused("this server takes no audio in sessions; send text")
         if hooks.draining() or not hooks.admit():
-            raise InputRefused("no more calls are taken now")
+            raise InputRefused("the server takes no more calls now; try again later")
         self._clock = self._clock or FrameClock()
         return hooks.hold_session, self._clock
 
@@ -163,7 +163,10 @@ class SessionRoutes:
     async def _transcribe(
         self, live: LiveSession, inputs: Sequence[JsonObject], config: JsonObject
     ) -> tuple[list[JsonObject], Speak | None]:
-        """Return the inputs with text in the place of audio, and what speaks the answer. Raises `InputRefused`."""
+        """Return the inputs with text in the place of audio, and the function that speaks the answer, if any.
+
+        Raises `InputRefused`.
+        """
         if not has_audio(config) and not any("audio" in each for each in inputs):
             return list(inputs), None
         if self._hooks is None or self._hooks.utterances is None:
@@ -176,13 +179,13 @@ class SessionRoutes:
         require(request, Right.CALL)
         try:
             config, inputs = _read_body(await messages.read_request(request))
-            found = request.match_info
-            config["session"] = f"apps/{found['app']}/sessions/{found['id']}"
+            path = request.match_info
+            config["session"] = f"apps/{path['app']}/sessions/{path['id']}"
             live = await self._table.open_session(config)
             live.expect_no_call()
             return live, inputs, config
         except InputRefused as error:
-            raise messages.refused(messages.status_of(error), str(error)) from None
+            raise messages.http_error(messages.status_of(error), str(error)) from None
 
     async def _stop(self, _: web.Application) -> None:
         for leg in tuple(self._legs):
@@ -191,7 +194,7 @@ class SessionRoutes:
 
 
 class _TextSocket:
-    """A socket without audio. An input that comes while a turn runs interrupts the turn."""
+    """A socket without audio. An input that arrives while a turn runs interrupts it."""
 
     def __init__(self, ws: web.WebSocketResponse, live: LiveSession) -> None:
         self._ws = ws
@@ -212,13 +215,13 @@ class _TextSocket:
             await self._interrupt()
 
     async def _begin_turn(self, given: JsonObject) -> None:
-        # An input with variables has no words of the client, so it does not interrupt.
+        # Variables are not words of the client, so they do not interrupt.
         if "variables" not in given and await self._interrupt():
             await self._send({"interruptionSignal": {"bargeIn": True}})
         self._turn = asyncio.create_task(self._run_turn(given))
         if "event" in given or given.get("willContinue"):
             return
-        # The turn is a task, so that the next input can interrupt it; here it gets to begin before that input is read.
+        # The turn is a task that the next input can interrupt. It begins here, before that input is read.
         await asyncio.sleep(0)
 
     async def _run_turn(self, given: JsonObject) -> None:
@@ -232,7 +235,7 @@ class _TextSocket:
 
     async def _send_output(self, output: MutableJsonObject) -> None:
         """Send an output, and close the socket after the one that ends the session."""
-        # On a socket the end is a message of its own; in the answer to a request it is part of the last output.
+        # On a socket `endSession` is a message of its own; in the answer to a request it is part of the last output.
         ending = output.pop("endSession", None)
         await self._send({"sessionOutput": output})
         if ending is not None:
@@ -240,11 +243,11 @@ class _TextSocket:
             await self._ws.close()
 
     async def _interrupt(self) -> bool:
-        """End the turn that runs; return whether one did."""
+        """Cancel the running turn; return whether there was one."""
         turn = self._turn
         if turn is None or turn.done():
             return False
-        # Awaited, so that the interrupted turn has ended, and kept what it said, before the next one begins.
+        # The interrupted turn must have ended, with its words in the history, before the next one begins.
         turn.cancel()
         await asyncio.wait({turn})
         return True

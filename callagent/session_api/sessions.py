@@ -20,13 +20,14 @@ from callagent.json_values import JsonObject, JsonValue
 from callagent.log import get_logger
 
 MAX_SESSIONS: Final = 200
+"""Open sessions of all apps together; each holds a worker process."""
 IDLE_SECONDS: Final = 1800.0
-"""A session that nobody has used for so long is closed when a new one is opened."""
+"""Seconds without a turn after which a session is closed when another one is opened."""
 TURN_SECONDS: Final = 120.0
-"""Time for a turn, the wait for the turn before it included."""
-_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{4,62}")
-_NAME = re.compile(r"(?:.*/)?apps/(?P<app>[^/]+)/sessions/(?P<id>[^/]+)")
-_DEPLOYMENT = re.compile(r"(?:.*/)?apps/[^/]+/deployments/(?P<id>[^/]+)")
+"""Longest time for a turn, including the wait for the session's previous turn."""
+_SESSION_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{4,62}")
+_SESSION_NAME = re.compile(r"(?:.*/)?apps/(?P<app>[^/]+)/sessions/(?P<id>[^/]+)")
+_DEPLOYMENT_NAME = re.compile(r"(?:.*/)?apps/[^/]+/deployments/(?P<id>[^/]+)")
 log = get_logger(__name__)
 
 
@@ -37,11 +38,11 @@ class LiveSession:
     project: CxProject
     """The app, or the deployment of it that the session runs."""
     session: CxSession
-    used: float
-    """Monotonic seconds of its last turn."""
+    last_used: float
+    """Time of its last turn, in seconds of `time.monotonic`."""
     in_call: bool = False
     """Whether a call holds the session; it is free again when the call has ended."""
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def expect_no_call(self) -> None:
         """Raise `InputRefused` while a call holds the session."""
@@ -50,19 +51,19 @@ class LiveSession:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[CxSession]:
-        """Hold the session for one turn. Raises `TimeoutError`, also in the middle of the turn."""
+        """Hold the session for one turn. Raises `TimeoutError` after `TURN_SECONDS`, also in the middle of the turn."""
         try:
-            async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
+            async with asyncio.timeout(TURN_SECONDS), self.turn_lock:
                 yield self.session
         finally:
-            self.used = time.monotonic()
+            self.last_used = time.monotonic()
 
     async def reserve_for_call(self) -> None:
         """Hold the session for a call until `release`. Raises `InputRefused` while another call holds it."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                # The call that had it may still be ending.
-                await self.one_at_a_time.acquire()
+                # A previous call of the session may still be ending.
+                await self.turn_lock.acquire()
         except TimeoutError:
             raise InputRefused("the session is in a call") from None
         self.in_call = True
@@ -70,8 +71,8 @@ class LiveSession:
     def release(self) -> None:
         """Free the session after a call."""
         self.in_call = False
-        self.used = time.monotonic()
-        self.one_at_a_time.release()
+        self.last_used = time.monotonic()
+        self.turn_lock.release()
 
 
 class SessionTable:
@@ -83,40 +84,42 @@ class SessionTable:
         self._opening = asyncio.Lock()
 
     async def open_session(self, config: JsonObject) -> LiveSession:
-        """Return the session that a SessionConfig names, and open a new one. Raises `InputRefused`, `NotFound`."""
-        named = _NAME.fullmatch(str(config.get("session") or ""))
-        if named is None or not _ID.fullmatch(named["id"]):
-            raise InputRefused("'session' should end in apps/APP/sessions/ID, the ID of 5 to 63 letters and digits")
-        app = self._app(named["app"])
+        """Return the session that a SessionConfig names; open it if it is new. Raises `InputRefused`, `NotFound`."""
+        name = _SESSION_NAME.fullmatch(str(config.get("session") or ""))
+        if name is None or not _SESSION_ID.fullmatch(name["id"]):
+            raise InputRefused("'session' should end in apps/APP/sessions/ID, with 5 to 63 letters and digits as ID")
+        app = self._find_app(name["app"])
         deployment = config.get("deployment")
         project = await _open_deployment(app, deployment) if deployment else app
-        key = (app.name, named["id"])
-        # One at a time: two first requests of a session would open it twice.
+        key = (app.name, name["id"])
+        # Under a lock, because two simultaneous first requests would open the session twice.
         async with self._opening:
             await self._close_idle()
             if key not in self._sessions:
                 if len(self._sessions) >= MAX_SESSIONS:
-                    raise InputRefused("too many sessions")
+                    raise InputRefused(
+                        f"the server has {MAX_SESSIONS} open sessions and takes no more; try again later"
+                    )
                 self._sessions[key] = LiveSession(
-                    project, await _open_agent(project, named["id"], config), time.monotonic()
+                    project, await _open_cx_session(project, name["id"], config), time.monotonic()
                 )
         live = self._sessions[key]
         if deployment and live.project is not project:
-            raise InputRefused(f"the session has begun without the deployment '{deployment}'")
-        live.used = time.monotonic()
+            raise InputRefused(f"the session began without the deployment '{deployment}'; begin a new session for it")
+        live.last_used = time.monotonic()
         return live
 
     async def close(self) -> None:
-        # The table is empty before the first one is closed: closing takes time, in which nobody may get one of them.
+        # The table is emptied first: closing takes time, and no request may get a session that is being closed.
         sessions, self._sessions = list(self._sessions.values()), {}
         for live in sessions:
             await live.session.close()
 
-    def _app(self, name: str) -> CxProject:
+    def _find_app(self, name: str) -> CxProject:
         apps = [each for each in self._projects() if isinstance(each, CxProject)]
         found = next((each for each in apps if name in (each.name, each.name.replace(" ", "_"))), None)
-        # Clients may send the identifiers that the app has on Google's platform, which are not known here: then the
-        # only app is meant.
+        # A client may name the app by its identifier on Google's platform, which is unknown here. Where there is only
+        # one app, the client means that one.
         if found is None and len(apps) == 1:
             return apps[0]
         if found is None:
@@ -126,27 +129,27 @@ class SessionTable:
     async def _close_idle(self) -> None:
         now = time.monotonic()
         for key, live in list(self._sessions.items()):
-            if now - live.used > IDLE_SECONDS and not live.one_at_a_time.locked():
+            if now - live.last_used > IDLE_SECONDS and not live.turn_lock.locked():
                 del self._sessions[key]
                 await live.session.close()
 
 
 async def _open_deployment(app: CxProject, deployment: JsonValue) -> CxProject:
     """Return the app as a deployment defines it. Raises `InputRefused`, `NotFound`."""
-    named = _DEPLOYMENT.fullmatch(deployment) if isinstance(deployment, str) else None
-    if named is None:
+    name = _DEPLOYMENT_NAME.fullmatch(deployment) if isinstance(deployment, str) else None
+    if name is None:
         raise InputRefused("'deployment' should end in apps/APP/deployments/ID")
     try:
-        return await app.deployed(named["id"])
+        return await app.deployed(name["id"])
     except UnknownDeployment as error:
         raise NotFound(str(error)) from None
     except CallagentError as error:
-        # The message has paths of this machine: it goes to the log, not to the client.
-        log.error("deployment_not_opened", app=app.name, deployment=named["id"], error=str(error))
-        raise InputRefused(f"the deployment '{named['id']}' cannot be served as it is written") from None
+        # The error has paths of this machine, so it goes to the log and not to the client.
+        log.error("deployment_not_opened", app=app.name, deployment=name["id"], error=str(error))
+        raise InputRefused(f"the deployment '{name['id']}' has errors; the server's log names them") from None
 
 
-async def _open_agent(project: CxProject, identifier: str, config: JsonObject) -> CxSession:
+async def _open_cx_session(project: CxProject, identifier: str, config: JsonObject) -> CxSession:
     async def write_metric(name: str, value: object) -> None:
         """Drop the metric: nothing is recorded of a session that is no call."""
 

@@ -279,10 +279,10 @@ async def test_audio_that_is_a_minute_early_is_not_kept(served: Served) -> None:
 async def test_calls_that_do_not_fit_are_not_taken(served: Served) -> None:
     served.admits = False
     async with served.socket() as socket:
-        assert await error(socket) == "no more calls are taken now"
+        assert await error(socket) == "the server takes no more calls now; try again later"
     served.admits, served.drains = True, True
     async with served.socket() as socket:
-        assert await error(socket) == "no more calls are taken now"
+        assert await error(socket) == "the server takes no more calls now; try again later"
     (greeting,) = await served.ask(START)
     assert greeting["text"] == "Hello."
 
@@ -310,7 +310,7 @@ async def test_a_request_with_audio_is_answered_with_audio(served: Served) -> No
 
 @pytest.mark.parametrize(
     ("inputs", "config", "part"),
-    [([{"audio": "AAAA"}], {}, "has 'inputAudioConfig'"), ([{"audio": 1}], {"inputAudioConfig": FORM}, "base64"),
+    [([{"audio": "AAAA"}], {}, "needs 'inputAudioConfig'"), ([{"audio": 1}], {"inputAudioConfig": FORM}, "base64"),
      ([], {"outputAudioConfig": {"audioEncoding": "MP3"}}, "LINEAR16")],
 )  # fmt: skip
 async def test_a_request_with_audio_that_cannot_be_taken(

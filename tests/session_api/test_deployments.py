@@ -118,7 +118,9 @@ async def test_a_session_keeps_the_deployment_that_it_began_with(served: Served)
     assert FIRST in served.instruction()
     status, answer = await served.ask("session-1", deployment=site)
     assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
-    assert answer["error"]["message"] == f"the session has begun without the deployment '{site}'"
+    assert (
+        answer["error"]["message"] == f"the session began without the deployment '{site}'; begin a new session for it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ async def test_a_session_keeps_the_deployment_that_it_began_with(served: Served)
             f"{PLACE}/deployments/broken",
             400,
             "INVALID_ARGUMENT",
-            "the deployment 'broken' cannot be served as it is written",
+            "the deployment 'broken' has errors; the server's log names them",
         ),
     ],
 )

@@ -11,9 +11,9 @@ import struct
 import pytest
 
 from callagent.agents.cx import InputRefused
-from callagent.session_api.messages import ENCODINGS, RATES, AudioDecoder, AudioEncoder, AudioForm, decode_base64
+from callagent.session_api.messages import ENCODINGS, RATES, AudioDecoder, AudioEncoder, AudioFormat, decode_base64
 
-FORMS = [AudioForm(encoding, rate) for encoding in ENCODINGS for rate in RATES]
+FORMATS = [AudioFormat(encoding, rate) for encoding in ENCODINGS for rate in RATES]
 
 
 def tone(rate: int, hertz: float, seconds: float = 0.5) -> bytes:
@@ -35,10 +35,10 @@ def written(pcm: bytes, encoding: str) -> bytes:
     return {"MULAW": audioop.lin2ulaw, "ALAW": audioop.lin2alaw}.get(encoding, lambda pcm, _: pcm)(pcm, 2)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_what_a_client_sends_is_heard_at_its_length_and_pitch(form: AudioForm) -> None:
-    audio = written(tone(form.rate, 440), form.encoding)
-    inward = AudioDecoder(form)
+@pytest.mark.parametrize("audio_format", FORMATS, ids=str)
+def test_what_a_client_sends_is_heard_at_its_length_and_pitch(audio_format: AudioFormat) -> None:
+    audio = written(tone(audio_format.rate, 440), audio_format.encoding)
+    inward = AudioDecoder(audio_format)
     # In pieces that cut samples in two.
     pcm = b"".join(inward.feed(audio[start : start + 777]) for start in range(0, len(audio), 777))
     assert len(pcm) / 16000 == pytest.approx(0.5, abs=0.01)
@@ -46,26 +46,26 @@ def test_what_a_client_sends_is_heard_at_its_length_and_pitch(form: AudioForm) -
     assert audioop.rms(pcm, 2) == pytest.approx(8485, rel=0.1)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_what_we_say_reaches_a_client_at_its_length_and_pitch(form: AudioForm) -> None:
-    pcm, outward = tone(8000, 440), AudioEncoder(form)
+@pytest.mark.parametrize("audio_format", FORMATS, ids=str)
+def test_what_we_say_reaches_a_client_at_its_length_and_pitch(audio_format: AudioFormat) -> None:
+    pcm, outward = tone(8000, 440), AudioEncoder(audio_format)
     audio = b"".join(base64.b64decode(outward.feed(pcm[start : start + 320])) for start in range(0, len(pcm), 320))
-    assert len(audio) / ENCODINGS[form.encoding] / form.rate == pytest.approx(0.5, abs=0.01)
-    assert pitch(linear(audio, form.encoding), form.rate) == pytest.approx(440, rel=0.02)
-    assert audioop.rms(linear(audio, form.encoding), 2) == pytest.approx(8485, rel=0.1)
+    assert len(audio) / ENCODINGS[audio_format.encoding] / audio_format.rate == pytest.approx(0.5, abs=0.01)
+    assert pitch(linear(audio, audio_format.encoding), audio_format.rate) == pytest.approx(440, rel=0.02)
+    assert audioop.rms(linear(audio, audio_format.encoding), 2) == pytest.approx(8485, rel=0.1)
 
 
 @pytest.mark.parametrize("rate", [16000, 24000])
 def test_what_a_telephone_does_not_carry_is_no_noise_in_it(rate: int) -> None:
     # 6 kHz would come back as 2 kHz.
-    pcm = AudioDecoder(AudioForm("LINEAR16", rate)).feed(tone(rate, 6000))
+    pcm = AudioDecoder(AudioFormat("LINEAR16", rate)).feed(tone(rate, 6000))
     assert audioop.rms(pcm[800:], 2) < 500
 
 
 def test_forms_are_written_in_the_ways_of_protocol_buffers() -> None:
-    assert AudioForm.parse({"audioEncoding": 2, "sampleRateHertz": "8000"}, "x") == AudioForm("MULAW", 8000)
-    assert AudioForm.parse({"audio_encoding": "ALAW", "sample_rate_hertz": 24000}, "x") == AudioForm("ALAW", 24000)
+    assert AudioFormat.parse({"audioEncoding": 2, "sampleRateHertz": "8000"}, "x") == AudioFormat("MULAW", 8000)
+    assert AudioFormat.parse({"audio_encoding": "ALAW", "sample_rate_hertz": 24000}, "x") == AudioFormat("ALAW", 24000)
     for wrong in ({}, {"audioEncoding": "LINEAR16"}, {"audioEncoding": 0, "sampleRateHertz": 8000}, [], {"a": 1}):
         with pytest.raises(InputRefused):
-            AudioForm.parse(wrong, "inputAudioConfig")
+            AudioFormat.parse(wrong, "inputAudioConfig")
     assert decode_base64("-_8") == decode_base64("+/8=") == b"\xfb\xff"
