@@ -27,12 +27,13 @@ class LatencyControl:
     delay_before_start: float
     """Seconds from the start of the function to the first response."""
     silence_after_each: float
+    """Seconds of silence after each response."""
     responses: tuple[DelayResponse, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DigitSettings:
-    """How key presses are collected in the next turn."""
+    """How key presses are collected in the next turn. Timeouts are in seconds."""
 
     max_digits: int = 0
     """0: no limit."""
@@ -43,7 +44,7 @@ class DigitSettings:
     first_digit_timeout: float = 5.0
     inter_digit_timeout: float = 2.0
     while_speaking: bool = False
-    """Keys pressed while the agent speaks count (and stop it)."""
+    """Whether keys pressed while the agent speaks count, and stop its speech."""
     is_pii: bool = False
     """Whether the digits are kept out of log, transcript and record."""
 
@@ -61,13 +62,13 @@ class ListenSettings:
     endpointing: float | None = None
     """Seconds of silence that end the caller's turn."""
     unfinished: float | None = None
-    """Seconds of silence that end it where more seems to come: a trailing "and", fewer digits than asked for."""
+    """Seconds of silence that end a turn that seems unfinished: a trailing "and", fewer digits than asked for."""
     turn_threshold: float | None = None
-    """Probability from which a turn model's opinion is that the caller has finished."""
+    """Probability, given by the turn model, from which the caller counts as finished."""
     eager_final: bool = False
     """Whether the turn is answered from the last partial transcript, without waiting for the final one."""
     longest_turn: float | None = None
-    """Seconds after which the turn is taken although the caller goes on speaking."""
+    """Seconds after which the turn ends although the caller goes on speaking."""
     expected: str = ""
     """An example of the expected answer, for recognisers that take one."""
     keywords: tuple[str, ...] = ()
@@ -85,9 +86,9 @@ class Say:
     channel: str = "speech"
     """`speech`, or `dtmf`: the text is digits to send."""
     pcm: bytes | None = None
-    """A recording that is played in the place of a voice: 16-bit mono samples at the call's rate."""
+    """A recording that is played instead of synthesising `text`: 16-bit mono samples at the call's rate."""
     cancellable: bool = False
-    """It covers a wait: the first sound of the next words replaces what is left of it."""
+    """Whether it only covers a wait: the first sound of the next words cuts it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Listen:
     settings: ListenSettings = ListenSettings()
 
 
-# What the turn does: the call writes it to its record and fills the waits; the caller hears nothing else of it --------
+# Events of the turn: the call records them and plays fillers during the waits -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class FunctionEnded:
 
 @dataclass(frozen=True, slots=True)
 class WaitStarted:
-    """The agent waits for its model; fillers are said meanwhile as for a slow function."""
+    """The agent waits for its model; fillers are spoken meanwhile as for a slow function."""
 
     number: int
     """Counts down from -1, so that it differs from every function's; WaitEnded has the same."""
@@ -197,7 +198,7 @@ class Handoff:
     method: str = "bye"
     """`refer`, `invite` or `bye`."""
     number: str | None = None
-    """The number in the project's configuration or code; the server decides whether it may be called."""
+    """Telephone number from the project's configuration or code; the server decides whether it may be called."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
 

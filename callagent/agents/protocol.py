@@ -27,16 +27,16 @@ class CallerTurn:
     digits: str = ""
     """Key presses; they are the text of the turn when `text` is empty."""
     reopens: bool = False
-    """The turn before was taken too early and nothing of its reply was heard: `text` holds both utterances."""
+    """Whether the turn before ended too early and its reply was not heard: `text` then holds both utterances."""
     secure: bool = False
-    """Whether the digits may reach functions only, and no model, text or log."""
+    """Whether the digits may reach functions only, but no model, text or log."""
     counts_as_silence: bool = True
     """False for the empty turn that a `listen` of the start function asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffFailed:
-    """The transfer failed and the caller is still on the line."""
+    """A failed transfer; the caller is still on the line."""
 
     destination: str
     reason: str
@@ -57,14 +57,14 @@ class AgentRecord:
     handoff: MutableJsonObject | None = None
     entities: MutableJsonObject = field(default_factory=dict)
     recording: str = ""
-    """Path below the folder of recordings that the project wants for this call's, in safe characters; empty: any."""
+    """Folder, below that of all recordings, in which the project wants this call's; empty: that folder itself."""
     messages: list[MutableJsonObject] = field(default_factory=list)
     """Text messages and e-mails: `{"kind", "to", "from", "text", "template", "status", "detail", …}`."""
     limits_reached: list[LimitReached] = field(default_factory=list)
     """Limits that no action reported, such as those reached in the end function."""
 
 
-# No coroutine: an agent never waits for the call. What the call does not want to hear any more, it cancels.
+# A plain function, because an agent never waits for the call; the call cancels a turn that it no longer wants.
 Emit = Callable[[Action], None]
 """Takes the next action of an agent's turn. It returns at once and never raises."""
 
@@ -129,7 +129,7 @@ class GraphFlow:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """What leads from one step to another."""
+    """A transition from one step to another."""
 
     source: str
     """The identifier of a step; empty: the start of the call."""
@@ -140,7 +140,7 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True)
 class ProjectGraph:
-    """The flows of a project and what leads from step to step. Empty for project formats without flows."""
+    """The flows of a project and the transitions between steps. Empty for project formats without flows."""
 
     flows: tuple[GraphFlow, ...] = ()
     edges: tuple[GraphEdge, ...] = ()
@@ -184,7 +184,7 @@ class AgentProject(Protocol):
         """
 
     def graph(self) -> ProjectGraph:
-        """Return the flows and what leads from step to step; empty for formats without flows."""
+        """Return the flows and the transitions between steps; empty for formats without flows."""
 
     def real_time_folder(self, environment: str) -> Path | None:
         """Return the folder of an environment's real-time configuration; None for formats without one."""
@@ -209,5 +209,5 @@ class AgentProject(Protocol):
 class ResumableProject(Protocol):
     """A project with an end function that can run after the call's server was killed."""
 
-    async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
-        """Return the agent of a call that is over, for its end function; `known` is what the record has of it."""
+    async def resume(self, info: CallInfo, write_metric: MetricWriter, stored: AgentRecord) -> Agent:
+        """Return an agent for the end function of a call that is over; `stored` comes from the call's record."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from callagent.agents.flows import format
 from callagent.agents.flows.engine import find_references
-from callagent.agents.kernel import CheckReport, Finding, Findings, clean_name, read_text, repeats_a_repeat
+from callagent.agents.kernel import CheckReport, Finding, Findings, clean_name, has_nested_repeats, read_text
 from callagent.errors import WorkerError
 from callagent.json_values import JsonObject, number_at, object_at, objects_at, text_at
 from callagent.workers import WorkerPool
@@ -231,7 +231,7 @@ class _Checker:
             ("config/entities.yaml", [str(entity.config.get("regular_expression") or "") for entity in entities]),
         )
         for file, patterns in places:
-            for pattern in filter(repeats_a_repeat, patterns):
+            for pattern in filter(has_nested_repeats, patterns):
                 message = f"'{pattern}' repeats a repetition: some texts take it very long. Simplify it."
                 self._findings.warning(file, 1, message)
 

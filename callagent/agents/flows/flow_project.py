@@ -105,10 +105,10 @@ class FlowProject:
         runner = engine.FunctionRunner(lease, conversation, model, self._real_time)
         return engine.FlowAgent(engine.FunctionCalls(conversation, runner), model, self._index, memory)
 
-    async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
+    async def resume(self, info: CallInfo, write_metric: MetricWriter, stored: AgentRecord) -> Agent:
         agent = await self.open(info, write_metric)
         assert isinstance(agent, engine.FlowAgent)
-        await agent.restore(known)
+        await agent.restore(stored)
         return agent
 
     def function_names(self) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         tool_name,
         type_name,
     )
-    from callagent.agents.kernel.patterns import Pattern, expand, repeats_a_repeat
+    from callagent.agents.kernel.patterns import Pattern, expand_groups, has_nested_repeats
     from callagent.agents.kernel.project_python import (
         ModuleSpace,
         TooLarge,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
         error_message,
         error_report,
         import_report,
-        project,
-        project_or_note,
         remedy_of,
+        to_json,
+        to_json_or_note,
     )
     from callagent.agents.kernel.secure_digits import Vault
     from callagent.agents.kernel.sentences import SentenceSplitter
@@ -61,15 +61,15 @@ _MODULES = {
     "contain": "project_python",
     "error_message": "project_python",
     "error_report": "project_python",
-    "expand": "patterns",
+    "expand_groups": "patterns",
     "import_report": "project_python",
     "parse_yaml": "documents",
-    "project": "project_python",
-    "project_or_note": "project_python",
+    "to_json": "project_python",
+    "to_json_or_note": "project_python",
     "read_text": "documents",
     "read_yaml": "documents",
     "remedy_of": "project_python",
-    "repeats_a_repeat": "patterns",
+    "has_nested_repeats": "patterns",
     "tool_name": "documents",
     "type_name": "documents",
 }
@@ -94,15 +94,15 @@ __all__ = [
     "contain",
     "error_message",
     "error_report",
-    "expand",
+    "expand_groups",
+    "has_nested_repeats",
     "import_report",
     "parse_yaml",
-    "project",
-    "project_or_note",
     "read_text",
     "read_yaml",
     "remedy_of",
-    "repeats_a_repeat",
+    "to_json",
+    "to_json_or_note",
     "tool_name",
     "type_name",
 ]

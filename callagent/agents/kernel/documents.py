@@ -19,8 +19,8 @@ TEXT = "\0text"
 """The last element of the path under which `Document.lines` has the first line of a text. It cannot be a YAML key."""
 Kind = TypeVar("Kind")
 _MAX_LINES = 200_000
-"""Keys and texts of a document whose lines are noted."""
-_CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
+"""Keys and texts of one document whose line numbers are noted; aliases can make more of them than a text could."""
+_CONFLICT_MARKER = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 _TYPE_NAMES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict", type(None): "None"}
 
 SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -80,14 +80,14 @@ class CheckReport:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects findings while a project is read. Nothing is raised, so that one run reports everything."""
+    """The findings collected while a project is read. Nothing is raised, so that one run reports everything."""
 
     errors: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     _unreadable: set[str] = field(default_factory=set)
 
     def unreadable(self, file: str, line: int, message: str) -> None:
-        """Report that a file cannot be read; its other errors follow from that and are dropped."""
+        """Report that a file cannot be read; its other errors are consequences and are dropped."""
         self._unreadable.add(file)
         self.errors = [each for each in self.errors if each.file != file]
         self.errors.append(Finding(file, line, message))
@@ -101,13 +101,13 @@ class Findings:
         self.warnings.append(Finding(file, line, message, rule))
 
     def report(self) -> CheckReport:
-        """Return all findings, sorted by place. The same finding, met on two ways through the project, counts once."""
+        """Return all findings, sorted by place; a finding that was added twice stands in the report once."""
         return CheckReport(tuple(sorted(set(self.errors))), tuple(sorted(set(self.warnings))))
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One parsed file and where its keys and texts stand."""
+    """One parsed file with the lines of its keys and texts."""
 
     file: str
     data: object
@@ -132,7 +132,7 @@ class Document:
 
 
 def type_name(value: object) -> str:
-    """Return the name of a value's type as messages to project authors have it."""
+    """Return the name of a value's type for messages to project authors."""
     return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
@@ -146,7 +146,7 @@ class Reader:
     _data: Mapping[str, object]
 
     def __contains__(self, key: str) -> bool:
-        # `key:` without a value is null in YAML; project authors mean by it that the key is not set.
+        # `key:` without a value is null in YAML; project authors mean that the key is not set.
         return self._data.get(key) is not None
 
     def names(self) -> Iterator[str]:
@@ -207,8 +207,8 @@ class Reader:
         value = self._typed(key, dict, "dict")
         if value is None:
             # The empty map stands at the line of `key`, so that errors about what is missing in it are placed there.
-            nothing = Document(self.document.file, {}, {(): self.line(key)}, self.document.findings)
-            return Reader(nothing, (), {})
+            empty = Document(self.document.file, {}, {(): self.line(key)}, self.document.findings)
+            return Reader(empty, (), {})
         return Reader(self.document, (*self.path, key), value)
 
     def maps(self, key: str) -> list[Reader]:
@@ -235,7 +235,7 @@ class Reader:
         return self._typed(key, list, "list") or []
 
     def _typed(self, key: str, kind: type[Kind], wanted: str) -> Kind | None:
-        """Return the value under `key` if it is of this type; None, with an error, where it is of another one."""
+        """Return the value under `key` if it is of this type; None, after reporting an error, where it is not."""
         value = self._data.get(key)
         if value is None or isinstance(value, kind):
             return value
@@ -260,8 +260,8 @@ def read_text(root: Path, file: str, findings: Findings) -> str | None:
         findings.unreadable(file, 1, f"The file cannot be read: {error}. Save it as UTF-8.")
         return None
     text = text.replace("\r\n", "\n")
-    # A line of `=======` alone may underline a heading; only together with the two other markers it is a conflict.
-    conflict = _CONFLICT.search(text)
+    # A line of `=======` alone may underline a heading; only all three markers together are a conflict.
+    conflict = _CONFLICT_MARKER.search(text)
     if conflict and "<<<<<<< " in text and ">>>>>>> " in text:
         line = text.count("\n", 0, conflict.start()) + 1
         findings.unreadable(file, line, "The file holds merge conflict markers. Resolve the conflict.")
@@ -304,7 +304,7 @@ def compose_yaml(
     Args:
         text: the text of one document.
         version: the version of YAML; None: 1.2.
-        prepare: is given the top node and may change the nodes before values are made of them.
+        prepare: called with the top node; may change the nodes before they are converted to values.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -314,7 +314,7 @@ def compose_yaml(
         yaml.version = version
     lines: dict[DocumentPath, int] = {(): 1}
     try:
-        # Two steps instead of `load()`: the nodes have the lines, which the constructed values no longer know.
+        # Two steps instead of `load()`, because only the nodes have line numbers; the constructed values do not.
         node = yaml.compose(text)
         if node is None:
             return None, lines
@@ -334,23 +334,23 @@ def compose_yaml(
         raise InvalidYaml(1, "it is nested too deep") from None
 
 
-def _note_lines(node: Node, path: DocumentPath, around: tuple[Node, ...], lines: dict[DocumentPath, int]) -> None:
+def _note_lines(node: Node, path: DocumentPath, ancestors: tuple[Node, ...], lines: dict[DocumentPath, int]) -> None:
     if not isinstance(node.value, list):
         # The text of a block (`|` or `>`) begins on the line below its marker.
         is_block = getattr(node, "style", None) in ("|", ">")
         lines[(*path, TEXT)] = node.start_mark.line + (2 if is_block else 1)
         return
-    # The nodes are compared by identity. A value that contains itself has no end, for us and for all who walk over it.
-    if any(node is each for each in around):
+    # Compared by identity: a value that contains itself would make every walk over it endless.
+    if any(node is each for each in ancestors):
         raise InvalidYaml(node.start_mark.line + 1, "an alias refers to the map or list that it stands in")
-    # Aliases of aliases can make more keys than any text could have: past this number no lines are noted.
+    # Past this number no lines are noted; a finding then names the line of the nearest ancestor.
     if len(lines) > _MAX_LINES:
         return
     for index, item in enumerate(node.value):
         key, value = item if isinstance(item, tuple) else (None, item)
         place: DocumentPath = (*path, index if key is None else str(key.value))
         lines[place] = (value if key is None else key).start_mark.line + 1
-        _note_lines(value, place, (*around, node), lines)
+        _note_lines(value, place, (*ancestors, node), lines)
 
 
 def _stripped(value: object) -> object:

@@ -13,15 +13,15 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 SEARCH_SECONDS = 0.02
-"""Deadline of one search. It holds up the event loop meanwhile; the thread that paces RTP goes on."""
-MAX_LATE = 3
-"""Searches that may run out of time before an expression is given up."""
+"""Deadline of one search. A search blocks the event loop, but not the thread that paces RTP."""
+MAX_TIMEOUTS = 3
+"""Searches that may pass the deadline before an expression is no longer tried."""
 Found = TypeVar("Found")
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 class Pattern:
-    """A compiled expression. A search past its deadline finds nothing and is logged; after `MAX_LATE`, none is made."""
+    """A compiled expression. Searches past their deadline find nothing; after `MAX_TIMEOUTS` of them, none is made."""
 
     def __init__(self, text: str, *, ignore_case: bool = False) -> None:
         """Compile `text`. Raises ValueError where it is not an expression of Python's `re`."""
@@ -35,7 +35,7 @@ class Pattern:
         except (re.error, regex.error, RecursionError, OverflowError) as error:
             raise ValueError(str(error)) from None
         self.pattern = text
-        self._late = 0
+        self._timeouts = 0
 
     def search(self, text: str, start: int = 0) -> regex.Match[str] | None:
         """Return the first match at or after `start`; None where there is none or the deadline has passed."""
@@ -48,23 +48,24 @@ class Pattern:
     def substitute(self, replacement: str, text: str) -> str:
         """Replace every match; `\\1` and `$1` are groups. Past the deadline, return the text unchanged."""
         return self._bounded(
-            lambda: self._compiled.sub(lambda match: expand(match, replacement), text, timeout=SEARCH_SECONDS), text
+            lambda: self._compiled.sub(lambda match: expand_groups(match, replacement), text, timeout=SEARCH_SECONDS),
+            text,
         )
 
     def _bounded(self, run: Callable[[], Found], otherwise: Found) -> Found:
-        if self._late >= MAX_LATE:
+        if self._timeouts >= MAX_TIMEOUTS:
             return otherwise
         try:
             return run()
         except TimeoutError:
-            self._late += 1
-            left = "it is not tried any more" if self._late >= MAX_LATE else "it found nothing this time"
-            log.error("expression_too_slow", expression=self.pattern, consequence=left)
+            self._timeouts += 1
+            consequence = "it is not tried any more" if self._timeouts >= MAX_TIMEOUTS else "it found nothing this time"
+            log.error("expression_too_slow", expression=self.pattern, consequence=consequence)
             return otherwise
 
 
-def expand(match: regex.Match[str], replacement: str) -> str:
-    """Return a replacement with its groups `\\1` and `$1` filled in; everything else is literal."""
+def expand_groups(match: regex.Match[str], replacement: str) -> str:
+    """Return `replacement` with `\\1` or `$1` replaced by the match's groups; everything else is literal."""
 
     def group(reference: re.Match[str]) -> str:
         number = int(reference.group(1))
@@ -73,14 +74,14 @@ def expand(match: regex.Match[str], replacement: str) -> str:
     return re.sub(r"[\\$](\d)", group, replacement)
 
 
-def repeats_a_repeat(pattern: str) -> bool:
+def has_nested_repeats(pattern: str) -> bool:
     """Return whether a group of open repetitions is itself repeated, as in `(\\w+)*` or `(a*b*)+`.
 
     Such an expression can take exponential time on a text it does not match. A separator at the end of the group
     (`(\\w+,)*`) makes it harmless.
     """
-    # Escapes and character classes stand for one character each. Then the innermost group is replaced by what it is to
-    # the group around it, until no group is left.
+    # Escapes and character classes become one character each. Then the innermost group is replaced by `x`, or by `x+`
+    # if it repeats, until no group is left.
     pattern = re.sub(r"\\.", "x", pattern)
     pattern = re.sub(r"\[\^?\]?[^\]]*\]", "x", pattern)
     while (group := re.search(r"\((?:\?(?:[:=!]|<[=!]|P<\w+>))?([^()]*)\)([*+]|\{\d*,\d*\})?", pattern)) is not None:
@@ -88,7 +89,7 @@ def repeats_a_repeat(pattern: str) -> bool:
         open_ended = bool(outside) and outside != "{0,1}" and not re.fullmatch(r"\{,?1\}", outside)
         if open_ended and any(_ends_open(branch) for branch in inside.split("|")):
             return True
-        # What is left of a group: it repeats as its last part does.
+        # Seen from the group around it, a group repeats as its last part does.
         rest = "x" + ("+" if _ends_open(inside) or open_ended else "")
         pattern = pattern[: group.start()] + rest + pattern[group.end() :]
     return False

@@ -1,8 +1,8 @@
-"""A project's Python in a worker: its imports, reports of its errors, and bounded JSON views of its values.
+"""A project's Python in a worker: its imports, reports of its errors, and its values as JSON data of bounded size.
 
-Imports: two projects in one process share nothing, whatever their modules are called. Every project's modules live in
-`sys.modules` under a prefix of their own. Project code gets an `__import__` that leads the project's own names there (a
-format's subclass of `ModuleSpace` tells which these are); all other names are imported as usual.
+Imports: two projects in one process share no modules, whatever their modules are called. Every project's modules are in
+`sys.modules` under a prefix of their own. Project code gets an `__import__` that looks up the project's own names there
+(a format's subclass of `ModuleSpace` decides which these are); all other names are imported as usual.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from typing import TypeVar, overload
 from callagent.json_values import JsonValue, MutableJsonObject
 
 T = TypeVar("T")
-_numbers = itertools.count(1)
+_project_numbers = itertools.count(1)
 
 
 class _ProjectLoader(SourceFileLoader):
-    """Loads a module of the project with the project's `__import__` and leaves no bytecode in its folder."""
+    """The loader of a project's modules: gives them the project's `__import__` and writes no bytecode."""
 
     def __init__(self, name: str, path: str, names: Mapping[str, object]) -> None:
         super().__init__(name, path)
@@ -56,10 +56,11 @@ class ModuleSpace(MetaPathFinder, ABC):
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # The number makes the prefix the same in every worker of a project: pickles name their classes by it.
-        self._prefix = f"flow_project_{next(_numbers)}"
+        # A counter instead of a random number, because every worker of a project must have the same prefix: pickles
+        # name their classes by it.
+        self._prefix = f"flow_project_{next(_project_numbers)}"
         self._builtins = {**vars(builtins), "__import__": self._import}
-        # First: the usual finder would find the same files and load them with the usual `__import__`.
+        # In first place, because the usual finder would find the same files and load them with the usual `__import__`.
         sys.meta_path.insert(0, self)
 
     def module(self, name: str) -> ModuleType:
@@ -98,7 +99,7 @@ class ModuleSpace(MetaPathFinder, ABC):
         replacement = self._replacement_of(name)
         if replacement is not None:
             return replacement
-        # The importing module's package: relative imports, and names beside the importing module, start there.
+        # The importing module's package, from which relative names and names beside the module are resolved.
         package = str((globals or {}).get("__package__") or "")
         if level:
             absolute = importlib.util.resolve_name("." * level + name, package)
@@ -126,11 +127,11 @@ class ModuleSpace(MetaPathFinder, ABC):
 
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
-"""The folder of the agents package: frames of its files are left out at the top of a traceback."""
+"""The folder of the agents package; frames of its files are removed from the top of tracebacks."""
 _MAX_TRACEBACK = 8 * 1024
 """Characters of a traceback that are kept: its end, where the error is."""
 _MAX_CAUSES = 20
-"""Errors of a chain of causes that are looked at; project code may have linked them in a circle."""
+"""Errors of a chain of causes that are examined; project code may have linked them in a circle."""
 _NOT_PERMITTED = "Permission denied"
 _REMEDY = (
     "callagent: project code connects to the TCP ports of limits.function_network, starts the programs of "
@@ -139,10 +140,9 @@ _REMEDY = (
 
 
 def contain(run: Callable[[], T], otherwise: Callable[[Exception], T]) -> T:
-    """Return what `run` returns, or where the project's code in it raises, what `otherwise` makes of the error.
+    """Return `run()`, or `otherwise(error)` if it raises.
 
-    It is for values of a project that are shown or pickled: their own `__str__` or `__reduce__` runs then, which may
-    raise anything and must not take other values with it.
+    Used where a project's values are shown or pickled, because their own `__str__` or `__reduce__` may raise anything.
     """
     try:
         return run()
@@ -191,15 +191,15 @@ def import_report(error: BaseException, root: Path, source: Path) -> dict[str, s
 
 
 def remedy_of(error: BaseException, form: str = " ({})") -> str:
-    """Return which setting to change where the kernel refused something to project code; empty: it did not.
+    """Return which settings to change if the kernel refused project code something; empty if it did not.
 
-    It is meant for readers of logs and start messages; a model is told the error alone.
+    The text is for readers of logs and start messages; a model is told the error alone.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if cause is None:
             break
-        # Libraries in C, and urllib3, give the kernel's answer as words only.
+        # Libraries in C, and urllib3, name the kernel's refusal only in the text of their errors.
         if isinstance(cause, PermissionError) or _NOT_PERMITTED in error_message(cause):
             return form.format(_REMEDY)
         cause = cause.__cause__ or cause.__context__
@@ -211,36 +211,36 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 _MAX_DEPTH = 24
-"""Levels of nesting of a value; a value that contains itself goes below any."""
+"""Levels of nesting of a value; a value that contains itself exceeds any limit."""
 
 
 class TooLarge(ValueError):
     """The value does not fit into the limit, or is nested too deeply."""
 
 
-class _Projector:
-    """Makes the JSON view of one value, counting its size as it goes, so that no large view is built in vain."""
+class _JsonConverter:
+    """The conversion of one value to JSON data, which stops as soon as the data exceed `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._left = limit
 
-    def project(self, value: object, depth: int = 0) -> JsonValue:
-        # Every value counts, also an empty one: a list of a million None is not small.
+    def convert(self, value: object, depth: int = 0) -> JsonValue:
+        # Every value has a size, also an empty one: a list of a million None is not small.
         self._spend(8)
         if value is None or isinstance(value, bool):
             return value
         if depth > _MAX_DEPTH:
             raise TooLarge("nested too deeply or containing itself")
         if isinstance(value, enum.Enum):
-            return self.project(value.value, depth + 1)
+            return self.convert(value.value, depth + 1)
         if isinstance(value, (str, int, float)):
             return self._scalar(value)
-        inside = _members(value)
-        if isinstance(inside, Mapping):
-            return {self._text(str(key)): self.project(item, depth + 1) for key, item in inside.items()}
-        if inside is not None:
-            return [self.project(item, depth + 1) for item in inside]
+        members = _members(value)
+        if isinstance(members, Mapping):
+            return {self._text(str(key)): self.convert(item, depth + 1) for key, item in members.items()}
+        if members is not None:
+            return [self.convert(item, depth + 1) for item in members]
         return self._text(_described(value))
 
     def _scalar(self, value: str | float) -> JsonValue:
@@ -250,7 +250,7 @@ class _Projector:
         if isinstance(value, float):
             # JSON has no infinity and no NaN (RFC 8259, section 6).
             return float(value) if math.isfinite(value) else None
-        # What does not fit into 64 bits would lose digits in the store and in other programs' readers.
+        # An integer beyond 64 bits becomes text: the store and other programs' readers would drop digits.
         if -(2**63) <= value < 2**64:
             return int(value)
         if value.bit_length() > 8 * 1024:
@@ -273,7 +273,7 @@ def _members(value: object) -> Mapping[object, object] | Iterable[object] | None
     if isinstance(value, (Mapping, list, tuple)):
         return value
     if isinstance(value, Set):
-        # A set's order differs from process to process; the view must not.
+        # A set's order differs from process to process; the JSON data must not.
         return sorted(value, key=repr)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
@@ -293,17 +293,17 @@ def _described(value: object) -> str:
 
 
 @overload
-def project(value: Mapping[str, object], limit: int) -> MutableJsonObject: ...
+def to_json(value: Mapping[str, object], limit: int) -> MutableJsonObject: ...
 @overload
-def project(value: object, limit: int) -> JsonValue: ...
-def project(value: object, limit: int) -> object:
-    """Return `value` as JSON data of at most about `limit` bytes. Raises `TooLarge`. Runs the value's own `__str__`."""
-    return _Projector(limit).project(value)
+def to_json(value: object, limit: int) -> JsonValue: ...
+def to_json(value: object, limit: int) -> object:
+    """Return `value` as JSON data of at most about `limit` bytes. Raises `TooLarge`, and what its `__str__` raises."""
+    return _JsonConverter(limit).convert(value)
 
 
-def project_or_note(value: object, limit: int) -> JsonValue:
-    """Return `value` as `project` does; a value that cannot be shown becomes a note that says why."""
+def to_json_or_note(value: object, limit: int) -> JsonValue:
+    """Return `value` as `to_json` does; a value that cannot be converted becomes a note that says why."""
     return contain(
-        lambda: project(value, limit),
+        lambda: to_json(value, limit),
         lambda error: f"<{type(value).__name__}: {type(error).__name__}: {error_message(error)[:200]}>",
     )

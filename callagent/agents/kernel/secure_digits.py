@@ -1,7 +1,7 @@
 """Secure digits: the model, the history, the log and the record see a placeholder for what the caller keyed in.
 
-A function whose argument holds the placeholder is given the digits. Whatever comes back from project code is searched
-for the digits, and has the placeholder again in their place.
+A function whose argument holds the placeholder is given the digits. In everything that project code returns, the
+digits are replaced with the placeholder again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import overload
 from callagent.json_values import JsonValue, MutableJsonObject
 
 MIN_DIGITS = 3
-"""Shorter sequences are not searched for: they stand in every other number."""
+"""Shorter sequences are not replaced, because unrelated numbers contain them."""
 
 
 class Vault:
@@ -46,12 +46,12 @@ class Vault:
     @overload
     def conceal(self, value: JsonValue) -> JsonValue: ...
     def conceal(self, value: object) -> object:
-        """Return JSON data with placeholders in place of the digits, also where these are grouped or a number."""
+        """Return JSON data with placeholders in place of the digits, also where these are grouped or an integer."""
         for name, digits in self._digits.items():
             if len(digits) >= MIN_DIGITS:
                 # Project code may have formatted them: "5550 1234" and "555-0123" are the same digits.
                 spaced = r"[ -]?".join(map(re.escape, digits))
-                # Digits inside a longer number are a number of their own, which the caller did not key in.
+                # The same digits inside a longer number are another number, which the caller did not key in.
                 value = _replaced(value, re.compile(rf"(?<!\d){spaced}(?!\d)"), name)
         return value
 
@@ -59,7 +59,7 @@ class Vault:
 def _replaced(value: object, pattern: re.Pattern[str], new: str) -> object:
     match value:
         case str():
-            # A function as the replacement: `sub` would read backslashes in a text.
+            # The replacement is a function, because `sub` would interpret backslashes in a string.
             return pattern.sub(lambda _: new, value)
         case bool() | float() | None:
             return value

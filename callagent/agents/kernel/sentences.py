@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-# An end mark with what closes behind it ("Yes." she said), a line break, or a full-width mark, which no space follows.
+# An end mark, closing quotes or brackets and a space; a line break; or a full-width mark, which no space follows.
 _END = re.compile(r"(?<=[.!?…])[\"')\]”’]*\s+|\n+|(?<=[。！？])")
-# What a period does not end: abbreviations, initials ("J. Smith"), and the number of a list item ("1. Soup").
+# Periods that end no sentence: of abbreviations, initials ("J. Smith") and the numbers of list items ("1. Soup").
 _NOT_AN_END = re.compile(
     r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|inc|ltd|co|approx|ext|dept|jr|sr)\.|(?:^|\s)[A-Za-z]\.|^\s*\d+\.)$",
     re.IGNORECASE,
@@ -38,7 +38,7 @@ class SentenceSplitter:
     def _next(self) -> str | None:
         for match in _END.finditer(self._buffer):
             head = self._buffer[: match.start()]
-            # White space at the very end may go on in the next piece of the stream; the sentence end is sure already.
+            # White space at the end of the buffer may go on in the next piece of the stream; `strip` removes it then.
             if "\n" not in match.group() and _NOT_AN_END.search(head):
                 continue
             return self._cut(match.end())

@@ -27,24 +27,24 @@ Message = JsonObject
 
 
 class McpFailed(CallagentError):
-    """The server cannot be reached, does not speak the protocol, or refused the request."""
+    """A failed request: the server cannot be reached, does not speak the protocol, or refused."""
 
 
 class SessionExpired(McpFailed):
-    """The session is over and the server has done nothing of the request, so it may be sent in a new session."""
+    """The end of a session before the server did anything of the request, which may be sent in a new session."""
 
 
 class Wire(Protocol):
-    """A connection to one server. Its methods block, and several threads may use it."""
+    """The transport to one server. Its methods block, and several threads may use it."""
 
     name: str
     """The server's name for messages, without secrets."""
 
     def open(self, seconds: float) -> None:
-        """Connect, closing what was open before. Raises `McpFailed`."""
+        """Connect within this time, closing an earlier connection first. Raises `McpFailed`."""
 
     def exchange(self, message: Message, seconds: float) -> Message:
-        """Send a request and return its answer.
+        """Send a request and return its answer, which must come within this time.
 
         Raises `SessionExpired` when the server has done nothing of the request, and `McpFailed` for other failures.
         """
@@ -90,11 +90,11 @@ def server_events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
 
 
 _REASON_SECONDS = 1.5
-"""Time for the reading thread to learn why the line ended, once writing has failed."""
+"""Time for the reading thread to learn why the connection ended, after writing has failed."""
 
 
 class DuplexWire(ABC):
-    """A wire that stays open: a thread reads it and gives every answer to the caller that waits for it.
+    """A wire with a lasting connection: a thread reads it and passes every answer to the request that waits for it.
 
     Implements `Wire` except for `open` and `close`, which subclasses add.
     """
@@ -103,18 +103,18 @@ class DuplexWire(ABC):
         self.name = name
         self._waiting: dict[JsonValue, queue.SimpleQueue[Message | McpFailed]] = {}
         """The requests that have no answer yet, by their `id`."""
-        self._writing = threading.Lock()
-        self._line: object | None = None
-        """The line that is open now; what the thread of an older line still reads is ignored."""
-        self._over = threading.Event()
-        self._reason = "the line is closed"
+        self._write_lock = threading.Lock()
+        self._connection: object | None = None
+        """The open connection; messages that the thread of an older one still reads are ignored."""
+        self._ended = threading.Event()
+        self._reason = "the connection is closed"
 
-    def open_line(self) -> object:
-        """Begin a new line; its reading thread passes the returned object to `deliver` and `fail_pending`."""
-        # A new object each time, compared by identity: the thread of an older line has another one.
-        line = self._line = object()
-        self._over = threading.Event()
-        return line
+    def begin_connection(self) -> object:
+        """Note a new connection; its reading thread passes the returned object to `deliver` and `fail_pending`."""
+        # A new object each time, compared by identity: the thread of an older connection has another one.
+        connection = self._connection = object()
+        self._ended = threading.Event()
+        return connection
 
     @abstractmethod
     def write(self, message: Message) -> None:
@@ -128,15 +128,15 @@ class DuplexWire(ABC):
 
     def exchange(self, message: Message, seconds: float) -> Message:
         number = message["id"]
-        answered = self._waiting[number] = queue.SimpleQueue()
+        answers = self._waiting[number] = queue.SimpleQueue()
         try:
             self._send(message)
-            answer = answered.get(timeout=seconds)
+            answer = answers.get(timeout=seconds)
         except queue.Empty:
-            self._give_up(number)
+            self._cancel(number)
             raise McpFailed(f"{self.name}: no answer to {message['method']} within {seconds:g} s") from None
         finally:
-            # Also after a timeout: a late answer then finds nobody and is dropped.
+            # Also after a timeout, so that a late answer is dropped.
             self._waiting.pop(number, None)
         if isinstance(answer, McpFailed):
             raise answer
@@ -146,41 +146,41 @@ class DuplexWire(ABC):
         self._send(message)
 
     def _send(self, message: Message) -> None:
-        if self._line is None:
+        if self._connection is None:
             raise SessionExpired(f"{self.name}: {self._reason}")
         try:
-            with self._writing:
+            with self._write_lock:
                 self.write(message)
         except (OSError, ValueError):
-            # The reading thread knows better why the line ended, a program's last words for example.
-            self._over.wait(_REASON_SECONDS)
+            # The reading thread learns why the connection ended, for example from a program's last output.
+            self._ended.wait(_REASON_SECONDS)
             raise SessionExpired(f"{self.name}: {self._reason}") from None
 
-    def _give_up(self, number: JsonValue) -> None:
+    def _cancel(self, number: JsonValue) -> None:
         parameters: JsonObject = {"requestId": number, "reason": "it took too long"}
         try:
             self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": parameters})
         except McpFailed:
             pass  # a server that cannot be reached has nothing to cancel
 
-    def deliver(self, line: object, message: JsonValue) -> None:
-        """Take a message of the server from the reading thread."""
-        if line is not self._line or not isinstance(message, Mapping):
+    def deliver(self, connection: object, message: JsonValue) -> None:
+        """Pass on a message that the reading thread received: an answer, or a request of the server."""
+        if connection is not self._connection or not isinstance(message, Mapping):
             return
         if is_request(message):
             try:
                 self._send(answer_request(message))
             except McpFailed:
-                pass  # the reading thread learns of the end by itself
+                pass  # the reading thread notices the end of the connection by itself
         elif (waiting := self._waiting.get(message.get("id"))) is not None:
             waiting.put(message)
 
-    def fail_pending(self, line: object, reason: str) -> None:
-        """Fail the requests that wait for an answer, because the line has ended."""
-        if line is not self._line:
+    def fail_pending(self, connection: object, reason: str) -> None:
+        """Fail the requests that wait for an answer, because the connection has ended."""
+        if connection is not self._connection:
             return
-        self._line, self._reason = None, reason
-        self._over.set()
+        self._connection, self._reason = None, reason
+        self._ended.set()
         for waiting in list(self._waiting.values()):
             waiting.put(McpFailed(f"{self.name}: {reason}"))
 
@@ -188,7 +188,7 @@ class DuplexWire(ABC):
 MAX_PROGRAMS = 8
 """Programs that run in one worker at a time."""
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
-"""Environment variables that every program gets; others, such as the project's secrets, only when they are named."""
+"""Environment variables that every program gets; the project must name any others, such as its secrets."""
 _EXIT_SECONDS = 1.0
 """Time for a program that has closed its output to end by itself."""
 _LAST_OUTPUT = 500
@@ -212,13 +212,13 @@ class ProgramWire(DuplexWire):
     def open(self, seconds: float) -> None:
         self.close()
         if len(_running) >= MAX_PROGRAMS:
-            raise McpFailed(f"{self.name}: {MAX_PROGRAMS} programs run already")
+            raise McpFailed(f"{self.name}: {MAX_PROGRAMS} programs run already in this worker; close one of them first")
         # The worker's environment has secrets of the project that this program need not know.
-        given = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ} | self._environment
+        environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ} | self._environment
         try:
             process = subprocess.Popen(
                 self._command,
-                env=given,
+                env=environment,
                 cwd=self._folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -230,20 +230,20 @@ class ProgramWire(DuplexWire):
         except (OSError, ValueError) as error:
             raise McpFailed(f"{self.name}: it cannot be started: {error}") from None
         self._process = process
-        self._finalizer = weakref.finalize(self, _end, process)
+        self._finalizer = weakref.finalize(self, _end_program, process)
         _running.add(self)
-        line = self.open_line()
+        connection = self.begin_connection()
         assert process.stdout is not None
         assert process.stderr is not None
-        said: list[bytes] = []
-        listening = threading.Thread(target=_keep_last, args=(process.stderr, said), daemon=True)
-        listening.start()
-        # A module function with a weak reference: a bound method would keep the wire, and so the program, alive.
-        told = (weakref.ref(self), line, process, listening, said)
-        threading.Thread(target=_read, args=told, daemon=True).start()
+        errors: list[bytes] = []
+        error_reader = threading.Thread(target=_read_errors, args=(process.stderr, errors), daemon=True)
+        error_reader.start()
+        # A module function with a weak reference, because a bound method would keep the wire and its program alive.
+        arguments = (weakref.ref(self), connection, process, error_reader, errors)
+        threading.Thread(target=_read_messages, args=arguments, daemon=True).start()
 
     def close(self) -> None:
-        self._line = None
+        self._connection = None
         _running.discard(self)
         if self._finalizer is not None:
             self._finalizer()
@@ -258,16 +258,16 @@ class ProgramWire(DuplexWire):
         process.stdin.flush()
 
 
-def _read(
+def _read_messages(
     wire: weakref.ref[ProgramWire],
-    line: object,
+    connection: object,
     process: subprocess.Popen[bytes],
-    listening: threading.Thread,
-    said: list[bytes],
+    error_reader: threading.Thread,
+    errors: list[bytes],
 ) -> None:
-    """Read the program's messages until it ends.
+    """Read the program's messages until it ends, and deliver them to the wire.
 
-    Only a weak reference is held meanwhile: a wire that nobody uses any more is collected, which ends the program.
+    The reference is weak so that a wire that nobody uses any more is collected, which ends the program.
     """
     assert process.stdout is not None
     reason = ""
@@ -282,13 +282,13 @@ def _read(
             continue  # programs print other lines beside the protocol
         if (open_wire := wire()) is None:
             return
-        open_wire.deliver(line, message)
+        open_wire.deliver(connection, message)
         del open_wire
-    status = process.wait() if reason else _status(process)
-    listening.join(_EXIT_SECONDS)
-    last = b"".join(said)[-_LAST_OUTPUT:].decode("utf-8", "replace").strip()
+    status = process.wait() if reason else _exit_status(process)
+    error_reader.join(_EXIT_SECONDS)
+    last = b"".join(errors)[-_LAST_OUTPUT:].decode("utf-8", "replace").strip()
     if (open_wire := wire()) is not None:
-        open_wire.fail_pending(line, reason or f"the program ended ({status}){': ' + last if last else ''}")
+        open_wire.fail_pending(connection, reason or f"the program ended ({status}){': ' + last if last else ''}")
         _running.discard(open_wire)
 
 
@@ -299,8 +299,8 @@ def _next_line(stream: IO[bytes]) -> bytes:
         return b""
 
 
-def _status(process: subprocess.Popen[bytes]) -> int | str:
-    """Return the exit status of a program that has closed its output; kill it if it does not end soon."""
+def _exit_status(process: subprocess.Popen[bytes]) -> int | str:
+    """Return the exit status of a program that has closed its output; kill it if it has not ended soon after."""
     try:
         return process.wait(_EXIT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -308,12 +308,12 @@ def _status(process: subprocess.Popen[bytes]) -> int | str:
         return "killed: it closed its output"
 
 
-def _keep_last(stream: IO[bytes], said: list[bytes]) -> None:
-    """What a program says of itself, of which only the end is kept: a full pipe would stop it."""
+def _read_errors(stream: IO[bytes], errors: list[bytes]) -> None:
+    """Read a program's standard error and keep its end in `errors`; a full pipe would block the program."""
     while text := _next_chunk(stream):
-        said.append(text)
-        if sum(map(len, said)) > 2 * _LAST_OUTPUT:
-            said[:] = [b"".join(said)[-_LAST_OUTPUT:]]
+        errors.append(text)
+        if sum(map(len, errors)) > 2 * _LAST_OUTPUT:
+            errors[:] = [b"".join(errors)[-_LAST_OUTPUT:]]
 
 
 def _next_chunk(stream: IO[bytes]) -> bytes:
@@ -323,8 +323,8 @@ def _next_chunk(stream: IO[bytes]) -> bytes:
         return b""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program: closing its input asks it to leave; one that stays is killed."""
+def _end_program(process: subprocess.Popen[bytes]) -> None:
+    """Close a program's input, which asks it to exit; kill it if it does not."""
     try:
         if process.stdin is not None:
             process.stdin.close()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
-from callagent.agents.kernel import contain, error_report, project, project_or_note
+from callagent.agents.kernel import contain, error_report, to_json, to_json_or_note
 from callagent.agents.tree import worker_protocol
 from callagent.json_values import JsonValue
 from callagent.workers import Channel, Plain
@@ -144,7 +144,7 @@ def _unpickled(pickled: bytes) -> object:
 
 def _view(value: object) -> JsonValue:
     """Return the value as JSON data that shares nothing with it."""
-    return project_or_note(value, VALUE_LIMIT)
+    return to_json_or_note(value, VALUE_LIMIT)
 
 
 RETURN_LIMIT = 1024 * 1024
@@ -297,7 +297,7 @@ class TreeSession(ABC, Generic[C, E]):
         context = self.context(live, request, plain.get("call_id"))
         subject = self.subject(point, context, plain, request["agent"])
         answer = await self._answer(live, context, self.run_callbacks(request["agent"], point, context, subject))
-        answer["subject"] = project(subject.as_plain(), RETURN_LIMIT)
+        answer["subject"] = to_json(subject.as_plain(), RETURN_LIMIT)
         return answer
 
     async def _tools(
@@ -348,7 +348,7 @@ class TreeSession(ABC, Generic[C, E]):
         returned, error, traceback = None, None, ""
         # The state is read even after a failure: what the code did before it stands.
         try:
-            returned = project(self.returned(await work), RETURN_LIMIT)
+            returned = to_json(self.returned(await work), RETURN_LIMIT)
         except BaseException as raised:  # the edge of project code: sys.exit() ends the function only
             report = error_report(raised)
             error, traceback = [report["type"], report["message"]], report["traceback"]

@@ -9,7 +9,7 @@ import pytest
 from callagent.agents.flows import check_imports, check_project, project_runtime
 from callagent.agents.flows.check import ignored_settings, unknown_sections
 from callagent.agents.flows.format.experimental import ExperimentalSettings
-from callagent.agents.kernel.patterns import repeats_a_repeat
+from callagent.agents.kernel.patterns import has_nested_repeats
 from callagent.errors import ProjectError
 from callagent.testing.in_process import InProcessPool
 from tests.agents.flows.support import FERRY, driven, flow_config, function, step, write_project
@@ -314,7 +314,7 @@ def test_check_says_it_once(tmp_path: Path):
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(\w+)*x", r"(?:\d+|x)*", r"((a*))+", r"(?:[a-z]+\s?)+!", r"(x{2,})+"])
 def test_nested_repetitions_are_found(pattern: str):
-    assert repeats_a_repeat(pattern)
+    assert has_nested_repeats(pattern)
 
 
 @pytest.mark.parametrize(
@@ -322,4 +322,4 @@ def test_nested_repetitions_are_found(pattern: str):
     [r"(a+,)+", r"\b10([ -])digit", r"([Ll]et me|I'll) (put|hand) you", r"a+b+", r"(a+)?", r"\(\d+\)+", r"[(a+)]+"],
 )
 def test_ordinary_expressions_are_not(pattern: str):
-    assert not repeats_a_repeat(pattern)
+    assert not has_nested_repeats(pattern)

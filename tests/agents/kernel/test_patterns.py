@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from callagent.agents.flows import check_project
 from callagent.agents.flows.engine.model_request import StreamFilter
 from callagent.agents.flows.format.voice import Correction, PhraseFilter, correct
-from callagent.agents.kernel.patterns import MAX_LATE, Pattern
+from callagent.agents.kernel.patterns import MAX_TIMEOUTS, Pattern
 from tests.agents.flows.support import write_project
 from tests.processor_time import processor_seconds
 
@@ -24,7 +24,7 @@ HARD = "a" * 200 + "!"
 def test_a_search_that_takes_too_long_finds_nothing_and_is_soon_given_up():
     pattern = Pattern(SLOW)
     began = time.thread_time()
-    for _ in range(MAX_LATE):
+    for _ in range(MAX_TIMEOUTS):
         assert pattern.search(HARD) is None
     first = time.thread_time() - began
     # Given up, a thousand searches take less than the few before.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from callagent.agents.actions import DelayResponse, LatencyControl, SetBackground
 from callagent.agents.flows.format.experimental import DEFAULT_FILLER_INTERVAL, ExperimentalSettings
-from callagent.agents.kernel import Pattern, Reader, expand
+from callagent.agents.kernel import Pattern, Reader, expand_groups
 from callagent.json_values import JsonObject, number_at
 
 INITIAL_INTERVAL, INTERVAL = 2.5, DEFAULT_FILLER_INTERVAL
@@ -97,7 +97,7 @@ class Correction:
             return self.pattern.substitute(self.replacement, text)
         # A pattern that would match a part must not replace all that the caller has said.
         match = self.pattern.fullmatch(text.strip())
-        return expand(match, self.replacement) if match else text
+        return expand_groups(match, self.replacement) if match else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from callagent.agents.flows.runtime.function_calls import Find, FunctionExecutor
 from callagent.agents.flows.runtime.integrations import ApiIntegrations
 from callagent.agents.flows.runtime.plog import ConversationLogger
 from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
-from callagent.agents.kernel import project, project_or_note
+from callagent.agents.kernel import to_json, to_json_or_note
 from callagent.json_values import JsonValue, MutableJsonObject
 from callagent.workers import AskFailed, Channel, Plain
 
@@ -308,7 +308,7 @@ class Conversation(Messaging):
     def set_voice(self, voice: api_types.TTSVoice) -> None:
         self.voice_change = voice
         self.provider_voice_id = voice.provider_voice_id
-        self._effects.voice = project_or_note(voice.to_dict(), 4096)
+        self._effects.voice = to_json_or_note(voice.to_dict(), 4096)
 
     def randomize_voice(self, voices: list[api_types.VoiceWeighting]) -> None:
         """Choose a voice at random by weight. Raises ValueError unless the weights sum to 1."""
@@ -409,7 +409,7 @@ class Effects:
     def plain(self) -> MutableJsonObject:
         """Return the effects as plain data. Raises `TooLarge` when project code queued more than `EFFECTS_LIMIT`."""
         effects: dict[str, object] = asdict(self)
-        return project(effects, EFFECTS_LIMIT)
+        return to_json(effects, EFFECTS_LIMIT)
 
 
 NAME_LIMIT = 128
@@ -434,7 +434,7 @@ class Metrics:
             name = name[:NAME_LIMIT]
         if write_once and any(event.name == name for event in self.events):
             return
-        value = project_or_note(value, VALUE_LIMIT)
+        value = to_json_or_note(value, VALUE_LIMIT)
         message = {"type": "metric", "name": name, "value": value, "write_once": bool(write_once), "ask": True}
         try:
             # Waits until the core has written it down: a metric survives a kill of the worker right afterwards.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from callagent.agents.kernel import project_or_note
+from callagent.agents.kernel import to_json_or_note
 from callagent.json_values import MutableJsonObject
 from callagent.workers import Plain
 
@@ -69,10 +69,10 @@ class ConversationLogger:
         # As in the standard library's logging: the exception that is being handled.
         if fields.pop("exc_info", False):
             fields["traceback"] = traceback.format_exc(limit=-20)
-        entry: MutableJsonObject = {str(name): project_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
+        entry: MutableJsonObject = {str(name): to_json_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
         entry |= {
             "level": level,
-            "content": project_or_note(content if isinstance(content, str) else str(content), _FIELD_LIMIT),
+            "content": to_json_or_note(content if isinstance(content, str) else str(content), _FIELD_LIMIT),
             "is_pii": bool(is_pii),
             "timestamp": datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
             "logger": "conversation_logger",

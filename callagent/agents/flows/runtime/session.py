@@ -19,7 +19,7 @@ from callagent.agents.flows.runtime.importer import Catalog
 from callagent.agents.flows.runtime.integrations import ApiIntegrations, Mocks, RemoteFunctions
 from callagent.agents.flows.runtime.state import Memory, State, StateChange, StateKeeper, Variant, VerifiedContext
 from callagent.agents.flows.runtime.utils import Secrets, Utils
-from callagent.agents.kernel import TooLarge, error_report, project
+from callagent.agents.kernel import TooLarge, error_report, to_json
 from callagent.json_values import MutableJsonObject
 from callagent.workers import AskFailed, Channel, Plain
 
@@ -91,7 +91,7 @@ class FlowSession:
         error: dict[str, str] | None = None
         try:
             returned = self._call(request["function"], request.get("arguments") or {}, effects)
-            shown = project(returned, RETURN_LIMIT)
+            shown = to_json(returned, RETURN_LIMIT)
         except BaseException as raised:  # the edge of a function run: sys.exit() ends the function only
             error = _report(raised)
             self._log.error(f"function failed: {error['type']}: {error['message']}", traceback=error["traceback"])

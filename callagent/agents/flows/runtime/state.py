@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from callagent.agents.kernel import error_message, project_or_note
+from callagent.agents.kernel import error_message, to_json_or_note
 from callagent.json_values import JsonObject, MutableJsonObject, number_at
 
 
@@ -212,7 +212,7 @@ class StateKeeper:
         views = {}
         left = VIEW_TOTAL
         for key, value in list(self._state.items()):
-            view = project_or_note(value, min(VIEW_LIMIT, left)) if left > 0 else "<not shown>"
+            view = to_json_or_note(value, min(VIEW_LIMIT, left)) if left > 0 else "<not shown>"
             # A bound for all keys together: the view goes to the core with each function.
             left -= len(repr(view))
             views[_name(key)] = view
