@@ -25,7 +25,7 @@ MAX_WAITING_UTTERANCES = 200
 
 log = get_logger(__name__)
 Sounds = Callable[[str], bytes | None]
-"""Returns the sound of a name, as PCM, or None if there is none."""
+"""Returns the PCM of a named sound, or None if there is no sound of that name."""
 
 
 class AgentSpeechListener(Protocol):
@@ -34,7 +34,7 @@ class AgentSpeechListener(Protocol):
     def utterance_started(self, utterance: Utterance, at: float) -> None: ...
 
     def utterance_reached(self) -> None:
-        """Another utterance is being played: the one before has ended, or a rewind went back over its start."""
+        """Called when another utterance is being played: the one before has ended, or the playout was rewound."""
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
 
@@ -45,7 +45,7 @@ class AgentSpeechListener(Protocol):
 
 
 class AgentSpeech:
-    """Joins synthesis, playout, fillers and background audio of one call."""
+    """Synthesis, playout, fillers and background audio of one call."""
 
     def __init__(
         self, voice: Voice, voice_wait: float, listener: AgentSpeechListener, sounds: Sounds = lambda name: None
@@ -60,11 +60,11 @@ class AgentSpeech:
         self._heard_texts: list[str] = []
         """What the caller has heard of this turn's utterances, without fillers."""
         self.heard_in_turn = False
-        """Whether the caller has heard anything since the turn began, a filler even."""
+        """Whether the caller has heard anything since the turn began, even if only a filler."""
         self._started_at: dict[int, float] = {}
         """When utterances that are being played began, by number."""
         self._tails: dict[int, asyncio.TimerHandle] = {}
-        """Utterances that are sent to their end but, on a wire with a buffer of its own, not heard to it."""
+        """Timers, by number, of utterances whose last frame waits to be played in the buffer of the wire."""
         self._all_heard = asyncio.Event()
         self._all_heard.set()
         self._sounds = sounds
@@ -77,7 +77,7 @@ class AgentSpeech:
         self._filler: Utterance | None = None
         """The filler that is being said."""
         self._cancellable: list[Utterance] = []
-        """Utterances that cover a wait, said since the last other one."""
+        """The latest utterance if it is cancellable, else empty."""
 
     # saying
 
@@ -92,8 +92,8 @@ class AgentSpeech:
     ) -> Utterance:
         """Queue an utterance. Unless it only covers a wait it is the answer, and ends the fillers.
 
-        A cancellable utterance that has begun is heard until the first audio of this one is there; one that has not
-        begun is not said.
+        An earlier cancellable utterance is withdrawn if it has not begun, and else cut when the first audio of this one
+        is there.
         """
         self._withdraw_cancellable()
         if kind is not UtteranceKind.FILLER and not cancellable:
@@ -115,8 +115,8 @@ class AgentSpeech:
 
     def next_frame(self) -> bytes | None:
         """Return what the wire is to send now. Called on the pump thread."""
-        # Frames of background audio after the last words: a wire that drops its buffer drops them first, and they must
-        # not be counted as words that were not heard.
+        # Frames of background audio after the last words are counted: when a wire drops its buffer, these go with it
+        # and must not be taken for words that were not heard.
         words = self._playout.next_frame()
         frame = self._background.mix(words)
         if words is not None:
@@ -126,14 +126,14 @@ class AgentSpeech:
         return frame
 
     def set_background(self, name: str, loudness: float) -> bool:
-        """Play a sound under everything, at `loudness` dB of full scale; no name: none. False: it is not known."""
+        """Play a sound under everything, at `loudness` dB of full scale, or none; return False for an unknown name."""
         pcm = self._sounds(name) if name else b""
         if pcm is not None:
             self._background.set_background(render(pcm, loudness))
         return pcm is not None
 
     def set_thinking_sound(self, name: str, loudness: float) -> bool:
-        """Set the sound of waits in which nothing is said; no name: none. False: it is not known."""
+        """Set the sound of waits in which nothing is said, or none; return False for an unknown name."""
         pcm = self._sounds(name) if name else b""
         if pcm is not None:
             self._thinking_sound = bool(pcm)
@@ -184,7 +184,7 @@ class AgentSpeech:
 
     def discard(self, dropped: float) -> str:
         """Fall silent within a frame and forget everything; return what the caller has heard in this turn."""
-        # `_check_idle` must not report a silence: the listener discards and knows.
+        # `_check_idle` must not report this silence: the listener itself asked for the discard.
         self._all_heard.set()
         self._cancel_tails()
         self._synthesizer.discard()
@@ -250,7 +250,7 @@ class AgentSpeech:
             return
         silent = self.idle and not self._playout.paused
         if self._thinking_sound:
-            self._background.think(silent and self._fillers.wants_thinking_sound)
+            self._background.play_thinking(silent and self._fillers.wants_thinking_sound)
         if silent and due is not None:
             self._filler_timer = self._loop.call_at(due, self._say_filler)
 
@@ -261,7 +261,7 @@ class AgentSpeech:
         self._schedule_filler()
 
     def _withdraw_filler(self, effect: FillerEffect | None) -> None:
-        """Take a filler back that has not begun. One that is being said is said to its end."""
+        """Withdraw a filler that has not begun, if `effect` says so. One that is being said is said to its end."""
         filler = self._filler
         if effect is FillerEffect.WITHDRAW and filler is not None and self._synthesizer.withdraw(filler):
             self._filler = None
@@ -271,13 +271,13 @@ class AgentSpeech:
         self._check_idle()
 
     def _withdraw_cancellable(self) -> None:
-        waiting, self._cancellable = self._cancellable, []
-        for utterance in waiting:
+        utterances, self._cancellable = self._cancellable, []
+        for utterance in utterances:
             if self._synthesizer.withdraw(utterance):
                 self._synthesizer.make_room()
 
     def _seconds_of_speech(self, dropped: float) -> float:
-        """Return how much of what the wire dropped was speech; the playout knows nothing of background audio alone."""
+        """Return how many of the `dropped` seconds were speech, because the playout does not count background audio."""
         return max(0.0, dropped - self._background_frames * FRAME_SECONDS)
 
     # cues of the playout
@@ -287,12 +287,12 @@ class AgentSpeech:
         try:
             self._loop.call_soon_threadsafe(self._on_cue, cue, at)
         except RuntimeError:
-            # The loop is closed with the server: nobody is left to be told.
+            # The server has closed the loop, so nothing needs the cue any more.
             pass
 
     def _on_cue(self, cue: Cue, at: float) -> None:
         utterance = cue.utterance
-        # Between the threads the wire may have been cleared: then the cue lies ahead again, and comes a second time.
+        # A pause may have rewound the playout since the pump passed the cue: then it will be passed a second time.
         if not self._playout.has_passed(cue):
             return
         if cue.begins:
@@ -312,7 +312,7 @@ class AgentSpeech:
             self._finish(utterance, at)
 
     def _finish(self, utterance: Utterance, at: float) -> None:
-        """Handle that the caller has heard an utterance to its end."""
+        """Handle an utterance that the caller has heard to its end."""
         self._tails.pop(utterance.number, None)
         heard_text = self._playout.release(utterance)
         self._synthesizer.make_room()
@@ -383,7 +383,7 @@ class Synthesizer:
     def say(self, utterance: Utterance, pcm: bytes | None = None) -> None:
         """Queue an utterance, as text for the voice or as a recording; it fails at once if too many wait."""
         if len(self._waiting) >= MAX_WAITING_UTTERANCES:
-            self._failed(utterance, f"{MAX_WAITING_UTTERANCES} utterances are waiting")
+            self._failed(utterance, f"{MAX_WAITING_UTTERANCES} utterances are waiting: the agent never listens")
             return
         self._waiting.append((utterance, pcm, self.voice, self.settings))
         if self._task is None:
@@ -466,8 +466,9 @@ class Synthesizer:
         source = voice.speak(utterance.text, settings)
         try:
             async with aclosing(source):
+                # Until the voice has nothing more, or the utterance is no longer wanted.
                 while (chunk := await self._next_chunk(source)) and framer.put(chunk.pcm, chunk.words):
-                    """Until the voice has nothing more, or the utterance is no longer wanted."""
+                    pass
         except TimeoutError:
             self._failed(utterance, f"no audio within {self._voice_wait:g} s")
             framer.finish(cut=True)
@@ -495,7 +496,7 @@ class _Framer:
         pcm = self._rest + pcm
         whole = len(pcm) - len(pcm) % FRAME_BYTES
         self._rest = pcm[whole:]
-        # Words go before their frames: the pump may take a frame at once, and what was heard is told by its words.
+        # Words are added before their frames: the pump may take a frame at once, and its words tell what was heard.
         self._playout.add_words(self._utterance, words)
         return all(
             self._playout.append(self._utterance, pcm[start : start + FRAME_BYTES])
@@ -511,7 +512,8 @@ class _Framer:
 
 
 def _pump_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Return the loop's clock as another thread may read it: uvloop reads the time only once in each round."""
+    """Return a clock for the pump thread that agrees with the loop's, which uvloop updates once in each iteration."""
+    # The loop of a test may have a clock of its own, far from the system's.
     return time.monotonic if abs(time.monotonic() - loop.time()) < 1.0 else loop.time
 
 

@@ -1,8 +1,8 @@
 """Background audio: a track under all that is said, and the thinking sound for waits in which nothing is said.
 
-Frames are prepared when a sound is chosen. For each frame, the pump thread only takes the next one and, under words,
-adds it, which is one call into C. The event loop changes what is played with a single assignment, so the two threads
-need no lock.
+Frames are prepared when a sound is chosen. The pump thread only takes the next prepared frame and, while the agent
+speaks, adds it to the speech, which is one call into C. The event loop changes what is played with a single assignment,
+so the two threads need no lock.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from callagent.turns.playout import fade
 
 Frames = tuple[bytes, ...]
 FULL_SCALE = 32768
+"""Magnitude of the largest 16-bit sample."""
 
 
 def render(pcm: bytes, loudness: float) -> Frames:
@@ -23,12 +24,12 @@ def render(pcm: bytes, loudness: float) -> Frames:
     if not level:
         return ()
     # The reference is the largest sample: a sine of full scale has -3 dB by this measure.
-    louder = audioop.mul(pcm, 2, FULL_SCALE * 10 ** (loudness / 20) / level)
-    return tuple(louder[at : at + FRAME_BYTES] for at in range(0, len(louder), FRAME_BYTES))
+    scaled = audioop.mul(pcm, 2, FULL_SCALE * 10 ** (loudness / 20) / level)
+    return tuple(scaled[at : at + FRAME_BYTES] for at in range(0, len(scaled), FRAME_BYTES))
 
 
 class _Track:
-    """Frames that are repeated. Only the pump thread changes `position`, only the event loop `ending`."""
+    """Frames that are repeated. Only the pump thread changes `position`, and only the event loop `ending`."""
 
     __slots__ = ("ending", "frames", "position")
 
@@ -38,7 +39,7 @@ class _Track:
         self.ending = False
 
     def next_frame(self) -> bytes | None:
-        """Return the next frame, faded in or out at the ends; None once it has ended."""
+        """Return the next frame, the first faded in and the last faded out; None once the track has ended."""
         position, frames = self.position, self.frames
         if position < 0:
             return None
@@ -59,16 +60,16 @@ class BackgroundAudio:
         self._thinking_frames: Frames = ()
 
     def set_background(self, frames: Frames) -> None:
-        """Play these frames from now on, under words and between them; empty: nothing."""
+        """Repeat `frames` from now on, under speech and between utterances; an empty tuple stops the track."""
         self._background = _Track(frames) if frames else None
 
     def set_thinking(self, frames: Frames) -> None:
-        """Set what `think` plays; empty: nothing."""
+        """Set the frames of the thinking sound; an empty tuple stops it."""
         self._thinking_frames = frames
         if not frames:
             self._thinking = None
 
-    def think(self, wanted: bool) -> None:
+    def play_thinking(self, wanted: bool) -> None:
         """Start the thinking sound, or fade it out within one frame."""
         playing = self._thinking is not None and not self._thinking.ending
         if wanted and not playing and self._thinking_frames:
@@ -77,11 +78,11 @@ class BackgroundAudio:
             self._thinking.ending = True
 
     def mix(self, frame: bytes | None) -> bytes | None:
-        """Return the frame to send while `frame` is being said; None for nothing."""
+        """Return `frame` of speech, or of the thinking sound, over the background track; None if all are silent."""
         # Each attribute is read once, because the event loop may replace it between two readings.
         thinking, background = self._thinking, self._background
         if frame is None and thinking is not None:
             frame = thinking.next_frame()
-        if background is None or (below := background.next_frame()) is None:
+        if background is None or (background_frame := background.next_frame()) is None:
             return frame
-        return below if frame is None else audioop.add(frame, below, 2)
+        return background_frame if frame is None else audioop.add(frame, background_frame, 2)

@@ -1,4 +1,4 @@
-"""What the caller says, keys and writes in a turn: voice activity, the recogniser's transcripts, digits, timings."""
+"""What the caller says and keys in a turn: voice activity, the recogniser's transcripts, digits, timings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class CallerInput:
 
     recognizer: Recognizer | None
     voice_activity: VoiceActivity
-    """This call's own."""
+    """Detector of this call alone."""
     gate: VoiceActivitySettings = field(default_factory=VoiceActivitySettings)
     turn_model: TurnModel | None = None
-    """Hears whether the caller has finished; None: only silence and words tell."""
+    """Judges whether the caller has finished; None: only silence and words tell."""
     language: str = "en-US"
 
 
@@ -49,7 +49,7 @@ class CallerWords:
 
 
 class CallerSpeech:
-    """Joins voice activity gate, transcription and digit collection. No clock, no timers."""
+    """Voice activity gate, transcription and digit collection of one call, without a clock or timers."""
 
     def __init__(self, caller_input: CallerInput, acknowledgements: frozenset[str]) -> None:
         self._gate = VoiceActivityGate(caller_input.voice_activity, caller_input.gate)
@@ -91,7 +91,7 @@ class CallerSpeech:
 
     def feed_audio(self, pcm: bytes, now: float) -> tuple[VoiceEdge, ...]:
         """Take the 20 ms that ended at `now`; return what changed, if speech counts."""
-        # Silence as well: the stream keeps the last 0.5 s, because an utterance begins before it is noticed.
+        # The stream gets silence as well and keeps its last 0.5 s, because an utterance begins before it is noticed.
         self.transcription.feed_audio(pcm)
         self._recent.append(pcm)
         edges = self._gate.feed(pcm, now)
@@ -214,7 +214,7 @@ class Transcription:
             self._stream.feed(pcm)
 
     def begin_utterance(self) -> None:
-        """Have the recogniser transcribe what comes. Does nothing within an utterance that is not finished."""
+        """Have the recogniser transcribe from now on. Does nothing within an utterance that is not finished."""
         if self._stream is None or self._transcribing:
             return
         self._transcribing = True
@@ -275,7 +275,8 @@ class Transcription:
     def end_turn(self, *, wanted: bool = True) -> CallerWords:
         """Return the words of the turn and begin a new one; final transcripts that are still pending come too late.
 
-        `wanted=False`: drop them, because the caller pressed keys, and what is heard beside keys is seldom meant.
+        `wanted=False`: drop the words, because the caller pressed keys or wrote, and words heard meanwhile are seldom
+        meant for the agent.
         """
         if not wanted:
             self.finish_utterance()
@@ -301,8 +302,8 @@ class Transcription:
             self.discard_text()
 
     def discard_text(self) -> None:
-        """Forget what was said so far. An utterance that is under way stays, as the new turn's first."""
-        # An utterance that is under way keeps its number, and with it its place in the new turn.
+        """Forget what was said so far. An utterance that is under way becomes the first of the new turn."""
+        # Such an utterance keeps its number, so its transcripts count in the new turn.
         self._transcripts.clear()
         self._first_utterance = self._latest_utterance + (not self._transcribing)
         self.final_at = None
@@ -313,7 +314,7 @@ class Transcription:
 
 
 class DigitCollector:
-    """Collects the keys of one turn to one answer. The floor runs its times."""
+    """The keys of one turn, collected to one answer. The floor times the pauses between them."""
 
     def __init__(self, settings: DigitSettings) -> None:
         self.settings = settings

@@ -1,8 +1,8 @@
 """Endpointing: how long a silence has to last to end the caller's turn.
 
-It depends on the settings, on what was said so far, and on the turn model if there is one. After "and", or after four
-digits of seven, the silence counts as a pause, whatever the model says. Otherwise the model shortens the time if it is
-sure that the caller has finished, or else lengthens it; it never ends a turn by itself.
+That time depends on the settings, on what was said so far, and on the turn model if there is one. After "and", or after
+four digits of seven, the silence counts as a pause, whatever the model says. Otherwise the model shortens the time if
+it is sure that the caller has finished, or else lengthens it; it never ends a turn by itself.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _UNFINISHED = frozenset(
     | {"to", "uh", "um", "until", "was", "well", "when", "where", "which", "who", "with", "your"}
 )
 """English words that do not end a sentence."""
-_DIGITS = frozenset({"zero", "oh", "o", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"})
+_DIGIT_WORDS = frozenset({"zero", "oh", "o", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"})
 _REPEATED = {"double": 2, "triple": 3}
-_EDGES = ".!?;:\"'"
+_PUNCTUATION = ".!?;:\"'"
 
 
 class TurnModel(Protocol):
-    """Tells by listening whether a speaker has finished. Shared by all calls."""
+    """Judges from audio whether a speaker has finished. Shared by all calls."""
 
     async def finished(self, pcm: bytes) -> float | None:
-        """Return the probability, 0 to 1, that the speaker at the end of `pcm` has finished; None: no answer.
+        """Return the probability, 0 to 1, that the speaker has finished at the end of `pcm`; None: no answer.
 
         Never raises.
         """
@@ -40,7 +40,7 @@ class TurnModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointingTimes:
-    """Seconds of silence that end a turn."""
+    """Seconds of silence that end a turn, and the threshold of the turn model."""
 
     normal: float = 0.5
     finished: float = 0.35
@@ -48,7 +48,7 @@ class EndpointingTimes:
     unfinished: float = 1.2
     """If the words or the model show that more is to come."""
     threshold: float = 0.5
-    """Probability from which on the model finds that the caller has finished."""
+    """Lowest probability at which the caller counts as having finished."""
 
 
 def silence_to_wait(times: EndpointingTimes, text: str, digits: int, probability: float | None) -> float:
@@ -70,8 +70,8 @@ def spoken_digits(text: str) -> int:
     """Return how many digits the text ends with, in figures or as English words; "double five" counts as two."""
     count, repeated = 0, 0
     for token in re.split(r"[\s,-]+", text.lower()):
-        word = token.strip(_EDGES + "()+")
-        if word in _DIGITS or word.isdecimal():
+        word = token.strip(_PUNCTUATION + "()+")
+        if word in _DIGIT_WORDS or word.isdecimal():
             count += max(repeated, 1) if not word.isdecimal() or len(word) == 1 else len(word)
             repeated = 0
         elif word in _REPEATED:
@@ -86,17 +86,17 @@ def _sounds_unfinished(text: str) -> bool:
     if not words:
         return False
     last = words[-1].lower()
-    return last.endswith((",", "…", "...", "-")) or last.strip(_EDGES) in _UNFINISHED
+    return last.endswith((",", "…", "...", "-")) or last.strip(_PUNCTUATION) in _UNFINISHED
 
 
 class Endpointing:
-    """How long a silence of the caller has to last in one call; asks the turn model once in each silence."""
+    """Decides in one call how long a silence ends the turn; asks the turn model once in each silence."""
 
-    def __init__(self, model: TurnModel | None, times: EndpointingTimes, changed: Callable[[], None]) -> None:
-        """`changed` is called, on the event loop, when the model has answered."""
+    def __init__(self, model: TurnModel | None, times: EndpointingTimes, on_answer: Callable[[], None]) -> None:
+        """`on_answer` is called, on the event loop, when the model has answered."""
         self._model = model
         self._times = times
-        self._changed = changed
+        self._on_answer = on_answer
         self._probability: float | None = None
         self._request: asyncio.Task[None] | None = None
 
@@ -116,12 +116,12 @@ class Endpointing:
     def close(self) -> None:
         """Cancel the request to the model, and drop the callback, which would keep its owner alive."""
         self.end_silence()
-        self._changed = _ignore
+        self._on_answer = _ignore
 
     def silence_to_wait(self, listen: ListenSettings, text: str) -> float:
         """Return the seconds that the present silence has to last to end the turn.
 
-        `text` is what the caller has said in it; values of `listen` go before the settings of the call.
+        `text` is what the caller has said in this turn; values of `listen` take precedence over the call's settings.
         """
         default = self._times
         times = EndpointingTimes(
@@ -136,7 +136,7 @@ class Endpointing:
         # Until the model has answered, only the settings and the words decide how long the silence has to last.
         self._probability = await model.finished(pcm)
         if self._probability is not None:
-            self._changed()
+            self._on_answer()
 
 
 def _ignore() -> None:

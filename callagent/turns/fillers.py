@@ -1,4 +1,4 @@
-"""Fillers: what is said, and when, while the caller waits. The only place where that is decided; no I/O and no clock.
+"""Fillers: which ones are said while the caller waits, and when. Decided here alone, without I/O and without a clock.
 
                a wait begins                       a filler's time, and the agent is silent
         QUIET ─────────────────────────► WAITING ──────────────────────────────────────────► SAYING
@@ -24,9 +24,9 @@ MIN_DISTANCE = 1.0
 """Seconds of silence at least between the responses of two waits."""
 TURN_WAIT = 0
 """Number of the agent's whole turn as a wait. Its responses are the server's own fillers: they are said only after
-silence, and not if a response of another wait is due in time."""
-IN_TIME = 2.5
-"""Seconds of silence within which that other response has to come."""
+silence, and not if a response of another wait is due within `OTHER_RESPONSE_WITHIN`."""
+OTHER_RESPONSE_WITHIN = 2.5
+"""Seconds of silence within which a response of another wait takes the place of the server's own fillers."""
 
 _AUDIO_TAGS = re.compile(r"\s*(\[[^\]]*\]\s*)+")
 
@@ -44,18 +44,16 @@ class WaitState(Enum):
 class FillerInput(Enum):
     """What happens to the fillers."""
 
-    BEGUN = auto()
-    """A wait began."""
+    WAIT_BEGAN = auto()
     DUE = auto()
     """The time of a response has come."""
-    HEARD = auto()
+    RESPONSE_ENDED = auto()
     """The response was heard to its end, could not be said, or was withdrawn."""
-    ENOUGH = auto()
+    WAIT_ENDED = auto()
     """The wait of the response that is being said is over."""
-    NOTHING_LEFT = auto()
-    """No wait is left."""
-    CUT = auto()
-    """All speech of the agent is discarded."""
+    NO_WAIT_LEFT = auto()
+    DISCARDED = auto()
+    """All speech of the agent is discarded, or its turn is over."""
 
 
 class FillerEffect(Enum):
@@ -68,15 +66,15 @@ class FillerEffect(Enum):
 
 _State = WaitState
 TRANSITIONS: dict[tuple[WaitState, FillerInput], tuple[WaitState, FillerEffect | None]] = {
-    (_State.QUIET, FillerInput.BEGUN): (_State.WAITING, None),
+    (_State.QUIET, FillerInput.WAIT_BEGAN): (_State.WAITING, None),
     (_State.WAITING, FillerInput.DUE): (_State.SAYING, FillerEffect.SAY),
-    (_State.WAITING, FillerInput.NOTHING_LEFT): (_State.QUIET, None),
-    (_State.WAITING, FillerInput.CUT): (_State.QUIET, None),
-    (_State.SAYING, FillerInput.HEARD): (_State.WAITING, None),
-    (_State.SAYING, FillerInput.ENOUGH): (_State.FINISHING, FillerEffect.WITHDRAW),
-    (_State.SAYING, FillerInput.CUT): (_State.QUIET, None),
-    (_State.FINISHING, FillerInput.HEARD): (_State.WAITING, None),
-    (_State.FINISHING, FillerInput.CUT): (_State.QUIET, None),
+    (_State.WAITING, FillerInput.NO_WAIT_LEFT): (_State.QUIET, None),
+    (_State.WAITING, FillerInput.DISCARDED): (_State.QUIET, None),
+    (_State.SAYING, FillerInput.RESPONSE_ENDED): (_State.WAITING, None),
+    (_State.SAYING, FillerInput.WAIT_ENDED): (_State.FINISHING, FillerEffect.WITHDRAW),
+    (_State.SAYING, FillerInput.DISCARDED): (_State.QUIET, None),
+    (_State.FINISHING, FillerInput.RESPONSE_ENDED): (_State.WAITING, None),
+    (_State.FINISHING, FillerInput.DISCARDED): (_State.QUIET, None),
 }
 """An input that is not in the table changes nothing in that state."""
 
@@ -91,11 +89,11 @@ class _Schedule:
     def __init__(self, control: LatencyControl, started: float) -> None:
         self._delay = control.delay_before_start
         self._silence = control.silence_after_each
-        self.waiting = list(control.responses)
+        self.responses_left = list(control.responses)
         self.due = started + control.delay_before_start
 
     def response_ended(self, response: DelayResponse, started: float | None, now: float) -> None:
-        """Set the time of the next response. A sound effect lasts at least as long as the agent says that it does."""
+        """Set the time of the next response. A sound effect counts as lasting at least its stated `duration`."""
         if started is not None and is_sound(response.text):
             now = max(now, started + response.duration)
         self.due = now + self._silence
@@ -106,7 +104,7 @@ class _Schedule:
 
 
 class FillerSchedule:
-    """The fillers of one call. Ask `take_due` at `deadline` if the agent is silent then."""
+    """The fillers of one call. Call `take_due` at `deadline` if the agent is silent then."""
 
     def __init__(self) -> None:
         self.state = WaitState.QUIET
@@ -121,31 +119,31 @@ class FillerSchedule:
         self._schedules[number] = _Schedule(control or LatencyControl(0.0, 0.0, ()), now)
         if number == TURN_WAIT:
             self._silent_since = now
-        self._apply(FillerInput.BEGUN)
+        self._apply(FillerInput.WAIT_BEGAN)
 
     def end_wait(self, number: int) -> FillerEffect | None:
         """End a wait: none of its responses starts any more."""
         self._schedules.pop(number, None)
         current = self._current is not None and self._current[0] == number
-        effect = self._apply(FillerInput.ENOUGH) if current else None
+        effect = self._apply(FillerInput.WAIT_ENDED) if current else None
         self._check_waits()
         return effect
 
     def begin_answer(self) -> FillerEffect | None:
-        """End the waits of functions and models, because the answer has begun; the turn's own may still start."""
+        """End the waits of functions and models, because the answer has begun. Fillers of the turn may still start."""
         # An answer may stop after its first sentence, while the model or a function takes its time: the silence that
         # follows is covered by the turn's own fillers, so their schedule outlives the other waits.
         turn = self._schedules.get(TURN_WAIT)
         effect = self.end_answer()
-        if turn is not None and turn.waiting:
+        if turn is not None and turn.responses_left:
             self._schedules[TURN_WAIT] = turn
-            self._apply(FillerInput.BEGUN)
+            self._apply(FillerInput.WAIT_BEGAN)
         return effect
 
     def end_answer(self) -> FillerEffect | None:
-        """End all waits, because the answer is complete: nothing starts before the next wait."""
+        """End all waits, because the answer is complete: no response starts before the next wait."""
         self._schedules.clear()
-        effect = self._apply(FillerInput.ENOUGH)
+        effect = self._apply(FillerInput.WAIT_ENDED)
         self._check_waits()
         return effect
 
@@ -159,7 +157,7 @@ class FillerSchedule:
         """Forget all waits, because the agent's speech is discarded or its turn is over."""
         self._schedules.clear()
         self._current = None
-        self._apply(FillerInput.CUT)
+        self._apply(FillerInput.DISCARDED)
 
     @property
     def deadline(self) -> float | None:
@@ -176,7 +174,7 @@ class FillerSchedule:
         # The turn and requests to a model have numbers up to 0: functions come first, then whatever was due earliest.
         due = [(number <= 0, schedule.due, number) for number, schedule in self._candidates().items()]
         number = min(entry for entry in due if entry[1] <= now)[2]
-        response = self._schedules[number].waiting.pop(0)
+        response = self._schedules[number].responses_left.pop(0)
         self._current = (number, response)
         return response
 
@@ -191,7 +189,7 @@ class FillerSchedule:
                 schedule.response_ended(response, started, now)
             else:
                 schedule.due = max(schedule.due, now + MIN_DISTANCE)
-        self._apply(FillerInput.HEARD)
+        self._apply(FillerInput.RESPONSE_ENDED)
         self._check_waits()
 
     @property
@@ -201,20 +199,20 @@ class FillerSchedule:
     # private
 
     def _candidates(self) -> dict[int, _Schedule]:
-        """Return schedules with a response left, without the turn's own if one of the others is due in time."""
-        waiting = {number: schedule for number, schedule in self._schedules.items() if schedule.waiting}
-        others = [schedule.due for number, schedule in waiting.items() if number != TURN_WAIT]
-        if others and min(others) <= self._silent_since + IN_TIME:
-            waiting.pop(TURN_WAIT, None)
-        return waiting
+        """Return the schedules whose next response may be said, by number; see `TURN_WAIT`."""
+        candidates = {number: schedule for number, schedule in self._schedules.items() if schedule.responses_left}
+        others = [schedule.due for number, schedule in candidates.items() if number != TURN_WAIT]
+        if others and min(others) <= self._silent_since + OTHER_RESPONSE_WITHIN:
+            candidates.pop(TURN_WAIT, None)
+        return candidates
 
     def _check_waits(self) -> None:
         if not self._schedules:
-            self._apply(FillerInput.NOTHING_LEFT)
+            self._apply(FillerInput.NO_WAIT_LEFT)
 
-    def _apply(self, given: FillerInput) -> FillerEffect | None:
+    def _apply(self, filler_input: FillerInput) -> FillerEffect | None:
         """Change the state, which nothing else does, and return what is to be done."""
-        self.state, effect = TRANSITIONS.get((self.state, given), (self.state, None))
+        self.state, effect = TRANSITIONS.get((self.state, filler_input), (self.state, None))
         return effect
 
 

@@ -232,7 +232,7 @@ _ROWS: dict[FloorState, dict[FloorInput, Row]] = {
     },
 }
 TRANSITIONS: dict[tuple[FloorState, FloorInput], Row] = {
-    (state, given): row for state, rows in _ROWS.items() for given, row in rows.items()
+    (state, floor_input): row for state, rows in _ROWS.items() for floor_input, row in rows.items()
 }
 """An input that is not in the table changes nothing in that state."""
 
@@ -278,7 +278,7 @@ class Floor:
     """The state of one call's floor. The agent has the floor at the start of a call."""
 
     MIN_NO_INPUT = 1.0
-    """Seconds of silence at least, from when a noise turned out to have no words, until an empty turn."""
+    """Shortest silence, in seconds, between a noise that turned out to have no words and an empty turn."""
 
     def __init__(self, times: FloorTimes) -> None:
         self.state = FloorState.THINKING
@@ -292,20 +292,19 @@ class Floor:
         self.silent_since = 0.0
         """When the silence of PAUSED and ENDING began."""
 
-    def apply(self, given: FloorInput, now: float, since: float | None = None) -> tuple[FloorEffect, ...]:
+    def apply(self, floor_input: FloorInput, now: float, since: float | None = None) -> tuple[FloorEffect, ...]:
         """Change the state and return what is to be done, in this order.
 
-        `since`: when the input truly happened, where that is before `now`: voice activity is certain of an end only
-        some frames after it.
+        `since`: when the input truly happened, if before `now`. The end of speech is certain only some frames later.
         """
-        row = TRANSITIONS.get((self.state, given))
+        row = TRANSITIONS.get((self.state, floor_input))
         if row is None:
             return ()
         old, (self.state, effects) = self.state, row
         # A key starts the inter-digit time anew; no other input without a change of state moves the deadline.
-        if self.state is not old or given is FloorInput.KEY:
-            self._set_deadline(old, given, now if since is None else since, now)
-        elif given is FloorInput.DEADLINE:
+        if self.state is not old or floor_input is FloorInput.KEY:
+            self._set_deadline(old, floor_input, now if since is None else since, now)
+        elif floor_input is FloorInput.DEADLINE:
             self.deadline = None
         return effects
 
@@ -314,11 +313,11 @@ class Floor:
         if self.state is FloorState.PAUSED:
             self.deadline = self.silent_since + seconds
 
-    def _set_deadline(self, old: FloorState, given: FloorInput, since: float, now: float) -> None:
-        # A noise interrupts the no-input time, it does not prolong it.
+    def _set_deadline(self, old: FloorState, floor_input: FloorInput, since: float, now: float) -> None:
+        # A noise interrupts the no-input time, but does not start it anew.
         if old is FloorState.LISTENING and self.deadline is not None:
             self._no_input_left = self.deadline - since
-        if given is FloorInput.YIELD:
+        if floor_input is FloorInput.YIELD:
             self._no_input_left = self.times.no_input
         elif old in AGENT_HAS_THE_FLOOR:
             # The words that took the floor may turn out to be none in the final transcript. Then both are silent, and

@@ -1,4 +1,4 @@
-"""Runs the floor of one call: turns what caller and agent do into its inputs, and carries out its effects.
+"""Runs the floor of one call: turns what caller and agent do into inputs of the floor, and carries out its effects.
 
 The rules of turn-taking are the table in `floor.py`. Here is what the table leaves open: which words count, whether the
 agent may be interrupted now, how long this silence may last, and what taking the floor does to playout and call.
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 
 class FloorControl:
-    """Stands between the caller's speech and the agent's, and tells the call what happens."""
+    """Controls the floor between the caller's speech and the agent's, and tells the call what happens."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class FloorControl:
         self.clear_wire: Callable[[], float] = _no_seconds
         """Drops what the wire has taken and not played yet; returns the seconds dropped."""
         self.timings = events.TurnTimings()
-        """Of the present turn."""
+        """Timings of the present turn."""
         self._agent_done = False
         """The agent has asked to listen: the caller gets the floor once everything is heard."""
         self._first_turn = True
@@ -61,8 +61,8 @@ class FloorControl:
         """Written messages that the agent has not been given yet."""
 
     def close(self) -> None:
-        """Take no more inputs and drop all references back to this object, so that it is freed without a collector."""
-        # The floor goes first: a timer or transcript that comes late finds nothing left to apply to.
+        """Take no more inputs and drop all references back to this object, so that reference counting frees it."""
+        # The floor closes first: timers and transcripts that come late have no effect then.
         self._floor.close()
         self._endpointing.close()
         self.clear_wire = _no_seconds
@@ -102,7 +102,7 @@ class FloorControl:
     # keys and texts
 
     def press_key(self, digit: str) -> None:
-        """Take a key. It counts in the caller's turn, and before it if the agent asks for that, which it may do yet."""
+        """Take a key. While the agent has the floor, drop it unless the agent takes keys then or may yet ask for it."""
         if not self._agent_done or not self.agent_has_the_floor or self._caller.keys_barge_in:
             self._caller.press_key(digit)
             self._take_keys_and_texts()
@@ -114,7 +114,7 @@ class FloorControl:
             self._take_keys_and_texts()
 
     def _take_keys_and_texts(self) -> None:
-        """Count the keys pressed and give over the messages written, once they may count."""
+        """Count the pressed keys and hand over written messages, as soon as the floor allows it."""
         if self._pending_texts and (self.agent.interruptible or not self.agent_has_the_floor):
             self._floor.apply(floor.FloorInput.KEYED)
             return
@@ -133,8 +133,8 @@ class FloorControl:
             self.timings.fillers.append(events.Span(utterance.text, at))
         elif self.timings.first_audio is None:
             self.timings.first_audio = at
-            # The caller hears the reply now and can no longer go on with the last turn: its settings end here. Where
-            # the agent has asked to listen, its own settings are in force already.
+            # The caller hears the reply now and can no longer go on with the last turn, whose settings end here. If the
+            # agent has asked to listen, the settings of the next turn are in force already.
             if not self._agent_done:
                 self._set_listen(ListenSettings())
         # The call hears of the utterance before the floor changes: what the change emits follows it in the inbox.
@@ -181,7 +181,7 @@ class FloorControl:
             return
         if transcript.text:
             self._emit(events.PartialHeard(transcription.text))
-        if self._words_count(now):
+        if self._has_words_that_count(now):
             # The silence that follows the words may have begun before the recogniser delivered them.
             self._floor.apply(floor.FloorInput.WORDS, self._caller.silent_since)
         self._update_endpointing()
@@ -189,9 +189,9 @@ class FloorControl:
             self._conclude_transcription()
 
     def _conclude_transcription(self) -> None:
-        """Tell the floor what the transcripts came to, now that all are final or none is waited for any longer."""
+        """Tell the floor whether the transcripts have words, once all are final or no longer waited for."""
         transcription = self._caller.transcription
-        # Over a paused agent, an acknowledgement is as good as nothing: the agent goes on at once.
+        # While the agent is paused, an acknowledgement alone counts as no words: the agent goes on at once.
         words = transcription.has_words if self._paused_at is not None else transcription.text
         ends = self._floor.silent_since + self._silence_to_wait - FRAME_SECONDS
         if words and self._floor.state is floor.FloorState.ENDING and self._loop.time() < ends:
@@ -200,8 +200,8 @@ class FloorControl:
         else:
             self._floor.apply(floor.FloorInput.FINAL if words else floor.FloorInput.EMPTY)
 
-    def _words_count(self, now: float) -> bool:
-        """Whether there are words that take the floor, or an acknowledgement that answers the agent's last words."""
+    def _has_words_that_count(self, now: float) -> bool:
+        """Return whether there are words that take the floor, or an acknowledgement that answers the agent."""
         if self.agent_has_the_floor and not self._may_interrupt:
             return False
         transcription = self._caller.transcription
@@ -216,7 +216,7 @@ class FloorControl:
 
     @property
     def _may_interrupt(self) -> bool:
-        # The playout is paused because the caller was allowed to interrupt: that is not asked again.
+        # The playout is paused because the caller was allowed to interrupt: that is not checked again.
         if self._floor.state in (floor.FloorState.CUTTING_IN, floor.FloorState.HALTED):
             return True
         allowed = self._settings.allows_barge_in(self._caller.settings, first_turn=self._first_turn)
@@ -227,20 +227,20 @@ class FloorControl:
     @property
     def _silence_to_wait(self) -> float:
         transcription = self._caller.transcription
-        # A partial transcript may end with "for" only because the next word is not written yet.
+        # A partial transcript may end with "for" only because the next word is not transcribed yet.
         return self._endpointing.silence_to_wait(
             self._caller.settings, transcription.text if transcription.settled else ""
         )
 
     def _update_endpointing(self) -> None:
-        """Apply what a transcript or the turn model has newly said about the present silence."""
+        """Set how long the present silence has to last, after a transcript or the turn model's answer."""
         if self._floor.state is floor.FloorState.PAUSED:
             self._floor.set_endpointing(self._silence_to_wait)
 
     # the floor
 
     def _entered(self, now: float) -> None:
-        """A state was entered: look whether the caller is doing already what it waits for, then time its silence."""
+        """Handle a new state: apply what the caller is already doing, then set how long a silence has to last."""
         match self._floor.state:
             case floor.FloorState.LISTENING if self._pending_texts:
                 self._take_keys_and_texts()
@@ -249,7 +249,7 @@ class FloorControl:
             case floor.FloorState.LISTENING:
                 # Words spoken over the agent's end count now; a noise before the caller's turn must not become part
                 # of it.
-                if self._words_count(now):
+                if self._has_words_that_count(now):
                     self._floor.apply(floor.FloorInput.WORDS, self._caller.silent_since)
                 else:
                     self._caller.discard_noise()
@@ -295,14 +295,14 @@ class FloorControl:
         self._paused_at = None
         self.agent.resume()
         self._emit(events.PlayoutResumed(now))
-        # A lull during the pause changed nothing: the floor is told of it now.
+        # The floor ignored a lull during the pause, so it is told of it now.
         if self.agent.idle:
             self.agent_fell_silent()
 
     def _take_floor(self, now: float) -> None:
         """Discard the playout. It is silent before the call is told."""
         heard_in_turn = self.agent.heard_in_turn
-        # A pause before has cleared the wire already.
+        # If the playout was paused, the wire is cleared already.
         heard_text = self.agent.discard(self.clear_wire() if self._paused_at is None else 0.0)
         at = now if self._paused_at is None else self._paused_at
         self._paused_at = None
@@ -326,10 +326,10 @@ class FloorControl:
 
     def _end_turn(self, now: float) -> None:
         written = self._pending_texts.popleft() if self._pending_texts else ""
-        # Read before the agent's turn begins, whose settings have no digits and forget them.
+        # The digits are read before the agent's turn begins, because its settings forget them.
         digits, is_pii = "" if written else self._caller.digits, self._caller.keys_are_pii
         self._begin_agent_turn(now)
-        # Digits and messages are complete; only of speech a silence does not prove the end.
+        # Digits and written messages are complete; speech may go on after a silence.
         self._reopenable = not (digits or written)
         words = self._caller.transcription.end_turn(wanted=self._reopenable)
         text, added = (written, written) if written else (words.text, words.added)
@@ -340,7 +340,7 @@ class FloorControl:
         self._floor.set_times(floor.floor_times(self._settings, settings))
 
     def _begin_agent_turn(self, now: float) -> None:
-        """Begin the agent's turn. Until it is heard, the caller may go on with the last one in the same manner."""
+        """Begin the agent's turn. Until it is heard, the caller may go on with the last turn under its settings."""
         self.timings = self._caller.end_turn(now)
         last = self._caller.settings
         self._set_listen(replace(last, no_input_timeout=None, barge_in=None, digits=None, speech=True))
@@ -377,25 +377,24 @@ class FloorClock:
         """Set times that apply from the next change of state."""
         self._floor.times = times
 
-    def apply(self, given: floor.FloorInput, since: float | None = None) -> None:
+    def apply(self, floor_input: floor.FloorInput, since: float | None = None) -> None:
         """Apply an input and carry out its effects.
 
-        Effects give inputs themselves. Those wait until all effects of this one are done: no input ever sees the floor
-        between two effects of another.
+        Effects may apply further inputs. These wait until all effects of the present input are done.
         """
         if self._closed:
             return
-        self._inputs.append((given, since))
+        self._inputs.append((floor_input, since))
         if len(self._inputs) > 1:
             return
         while self._inputs:
-            given, since = self._inputs[0]
+            floor_input, since = self._inputs[0]
             old, now = self._floor.state, self._loop.time()
-            for effect in self._floor.apply(given, now, since):
+            for effect in self._floor.apply(floor_input, now, since):
                 self._do(effect, now)
             if self._floor.state is not old:
                 if self._debugging:
-                    log.debug("floor", old=old.value, new=self._floor.state.value, input=given.name)
+                    log.debug("floor_changed", old=old.value, new=self._floor.state.value, input=floor_input.name)
                 self._entered(now)
             self._inputs.popleft()
         self._set_timer()

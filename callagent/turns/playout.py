@@ -6,9 +6,9 @@ operation under the interpreter's lock. To pause, resume or discard, the loop pu
 with one assignment. A pump that was inside `next_frame` just then still delivers the frame of the old tape: at most
 20 ms of audio are counted a frame late, never lost, and neither thread ever waits for the other.
 
-The tape is also the ledger of what was heard. Each utterance has a track: where its frames lie on the tape and when its
-words are spoken. A position on the tape, less what the wire had taken and dropped unheard, gives the seconds heard of
-each track, and these the words (`heard_text`).
+The tape also tells what was heard. Each utterance has a track: where its frames lie on the tape and when its words are
+spoken. A position on the tape, less what the wire had taken and dropped unheard, gives the seconds heard of each track.
+From these seconds, `heard_text` finds the words.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def heard_text(text: str, words: Sequence[WordTime], heard: float, length: float
         count = sum((word.start + word.end) / 2 <= heard for word in words)
         if [word.word for word in words] == spoken[: len(words)]:
             return " ".join(spoken[:count])
-        # The voice counts words otherwise than the text ("24" is spoken as two): the share of them tells the place.
+        # The voice's words are not those of the text ("24" is spoken as two), so their share tells the place.
         if length is not None:
             return _share(spoken, count / len(words))
     estimate = len(text) / CHARACTERS_PER_SECOND if length is None else length
@@ -119,17 +119,17 @@ class _Track:
     """The next utterance has taken the place of what was left of it."""
 
     def seconds(self, position: int) -> float:
-        """Return how many seconds of it lie before a position."""
+        """Return how many seconds of the utterance lie before a position."""
         return min(max(position - self.start - 1, 0), self.frames) * FRAME_SECONDS
 
     def heard(self, seconds: float) -> str:
-        """Return the words in its first `seconds`."""
+        """Return the words in the utterance's first `seconds`."""
         length = self.frames * FRAME_SECONDS if self.complete and not self.cut else None
         return heard_text(self.utterance.text, self.words, seconds, length)
 
 
 class _Tape:
-    """What the pump follows. It is put in place as a whole; only the pump changes `position`, `starving`, `starved`."""
+    """What the pump sends, in order. Only the pump changes `position`, `starving` and `starved`."""
 
     __slots__ = ("cues", "open", "position", "starved", "starving")
 
@@ -163,13 +163,13 @@ class Playout:
         self._tape = _Tape()
         """Where the loop puts frames."""
         self._live: _Tape | None = self._tape
-        """Where the pump takes frames: the same tape, or while paused none or a last fade-out."""
+        """Where the pump takes frames: the same tape; while paused, None or a last fade-out."""
         self._tracks: dict[int, _Track] = {}
         """Utterances that are not yet heard to their end, by number, in order."""
         self._paused_at = 0
         """Position up to which the caller had heard when the playout was paused."""
         self._farthest_heard = 0
-        """The same before the latest rewind: what is said again was heard before, whatever interrupts it now."""
+        """The same before the latest rewind: words said again count as heard even if they are interrupted now."""
         self._starved_before = 0
         """Gaps on the tapes before this one."""
 
@@ -213,9 +213,9 @@ class Playout:
             return False
         assert len(frame) == FRAME_BYTES
         if not track.frames:
-            self._cancel_before()
+            self._cut_off_cancellable()
         self._place(track)
-        # Counted before it is on the tape: the pump may take it at once, and then it lies within its track.
+        # Counted before it is on the tape: the pump may take it at once, and must then find it within its track.
         track.frames += 1
         self._tape.cues.append(frame)
         return True
@@ -274,18 +274,18 @@ class Playout:
         `unheard`: seconds of them that the wire has taken and not played yet.
         """
         position = self._position
-        back = _back(self._tape.cues, position, round(unheard / FRAME_SECONDS))
+        heard_to = _position_before(self._tape.cues, position, round(unheard / FRAME_SECONDS))
         found = False
         for track in self._tracks.values():
             if found and position <= track.start:
                 return
             # One that is sent to its end still counts while the wire has some of it to play.
-            if back <= track.start + 1 + track.frames or not track.complete:
+            if heard_to <= track.start + 1 + track.frames or not track.complete:
                 found = True
                 yield track.utterance
 
     def has_passed(self, cue: Cue) -> bool:
-        """Return whether a cue lies behind. It does not if a pause has gone back before it; it will be passed again."""
+        """Return whether the pump is past a cue; False after a pause that went back before it."""
         track = self._tracks.get(cue.utterance.number)
         if track is None:
             return False
@@ -312,21 +312,21 @@ class Playout:
         """Fall silent within one frame. `unheard`: seconds that were taken and that the wire has dropped."""
         if self.paused:
             return
-        # First nothing more is taken, then the position is read: otherwise a frame could be sent and not be counted.
+        # The pump is stopped before the position is read, because otherwise a frame could be sent and not be counted.
         self._live = None
         tape = self._tape
         # A fade-out continues the last frame taken. If the wire has dropped that one, the caller has not heard it, and
         # the fade-out would follow something else.
         tail = None if unheard > 0 else self._fade_out(tape)
-        self._paused_at = _back(tape.cues, tape.position, round(unheard / FRAME_SECONDS))
+        self._paused_at = _position_before(tape.cues, tape.position, round(unheard / FRAME_SECONDS))
         self._live = tail
 
     def resume(self) -> None:
         """Go on from the start of the word that the pause has cut."""
         if not self.paused:
             return
-        # The new tape shares the list of the old one, to which frames may have been added during the pause. Only its
-        # position is another: the old one is still the pump's until it has left `next_frame`.
+        # The new tape shares the list of the old one, to which frames may have been added during the pause. It has a
+        # position of its own, because the pump moves the old one's until it has left `next_frame`.
         tape = _Tape()
         tape.cues, tape.open = self._tape.cues, self._tape.open
         tape.position = target = self._resume_position()
@@ -365,20 +365,21 @@ class Playout:
         return self._paused_at if self.paused else self._tape.position
 
     def _place(self, track: _Track) -> None:
+        """Put the cue of an utterance's beginning on the tape, unless it is there."""
         if track.start == sys.maxsize:
             track.start = len(self._tape.cues)
             self._tape.cues.append(Cue(track.utterance, begins=True))
             self._tape.open = True
 
-    def _cancel_before(self) -> None:
-        """End what only covered the wait for an utterance, whose first audio is there now, within a frame."""
+    def _cut_off_cancellable(self) -> None:
+        """End cancellable utterances within a frame, because the first audio of the next utterance is there."""
         for track in self._tracks.values():
             if track.utterance.cancellable and track.complete and not track.cancelled:
                 track.cancelled = True
                 self._skip(track)
 
     def _skip(self, track: _Track) -> None:
-        """Go on after the audio of an utterance that is being said."""
+        """Go on after the end of an utterance, if it is being said."""
         end = track.start + 1 + track.frames
         if self.paused:
             if track.start < self._paused_at < end:
@@ -388,7 +389,7 @@ class Playout:
         position = old.position
         if not track.start < position < end:
             return
-        # The place of its last frame takes the fade-out of the frame that would have come next. The cue of its end
+        # The fade-out of the frame that would have come next replaces the utterance's last frame. The cue of its end
         # follows, so that the utterance is finished in the usual way.
         tape = _Tape()
         tape.cues, tape.open = old.cues, old.open
@@ -404,7 +405,7 @@ class Playout:
 
     def _remove(self, track: _Track) -> None:
         del self._tracks[track.utterance.number]
-        # Entries become None and are not deleted: the positions of the pump and of the other tracks stay true.
+        # Entries become None and are not deleted: the positions of the pump and of the other tracks stay valid.
         cues = self._tape.cues
         last = track.start + 1 + track.frames
         for index in range(track.start, min(last + 1, len(cues))):
@@ -435,7 +436,7 @@ def _ignore(cue: Cue, at: float) -> None:
     """Stand in for the callback of a closed playout."""
 
 
-def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
+def _position_before(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
     """Return the position `frames` frames before `position`."""
     # Cues last no time, and what was released was heard: neither counts.
     while frames > 0 and position > 0:

@@ -60,7 +60,7 @@ class TurnManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The floor goes first: what the other parts report while they close must not begin a turn.
+        # The floor closes first, because what the other parts report while they close must not begin a turn.
         self._control.close()
         self._caller.transcription.close()
         await self._agent.close()
@@ -69,7 +69,7 @@ class TurnManager:
 
     def start(self, media: WireMedia) -> None:
         """Begin to use the audio of the answered leg. Called once."""
-        # Before the first frame, which may already be speech that pauses the agent and clears the wire.
+        # Set before the first frame, which may already be speech that pauses the agent and clears the wire.
         self._agent.unheard = media.unheard
         self._control.clear_wire = media.clear
         media.start(self.on_frame, self.next_frame)
@@ -92,7 +92,7 @@ class TurnManager:
         self._caller.transcription.language = language
 
     def stop_waiting(self) -> None:
-        """Give the call an empty turn now, if the caller has the floor and is silent, because the recogniser failed."""
+        """Give the call an empty turn now, if the caller has the floor and is silent: the recogniser has failed."""
         self._control.stop_waiting()
 
     # the agent
@@ -121,7 +121,7 @@ class TurnManager:
         return self._agent.say(text, interruptible=interruptible, kind=kind, pcm=pcm, cancellable=cancellable)
 
     def listen(self, settings: ListenSettings = ListenSettings()) -> None:  # noqa: B008
-        """End the agent's turn: the caller has the floor once everything is heard. Dropped while the caller has it."""
+        """Give the caller the floor once everything is heard. Does nothing while the caller has it."""
         if self.agent_has_the_floor:
             self._control.listen(settings)
 
@@ -135,7 +135,7 @@ class TurnManager:
         self._agent.function_ended(number)
 
     def wait_for_answer(self, control: LatencyControl | None) -> None:
-        """Say the responses of `control` while the agent works on its answer, after so much silence as it says."""
+        """Say the responses of `control`, after the silences that it sets, while the agent works on its answer."""
         if self.agent_has_the_floor:
             self._agent.wait_for_answer(control)
 

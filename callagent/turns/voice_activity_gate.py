@@ -1,4 +1,4 @@
-"""The voice activity gate: from the probability of voice in each frame to "began to speak" and "fell silent"."""
+"""The voice activity gate: decides from each frame's probability of voice when the caller begins and ends speaking."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Protocol
 from callagent.audio import FRAME_SECONDS, key_of
 
 LOUDNESS_DECAY = 0.998
-"""Factor for each frame by which the loudest level is forgotten: 6 dB in 7 s."""
+"""Factor by which the loudest level decays with each frame: 6 dB in 7 s."""
 KEY_ECHO, KEY_TAIL = 0.06, 0.3
-"""Seconds after the tones of a key. During the first the detector still hears them; during the second it takes soft
-noise of the line for voice."""
+"""Seconds after the tones of a key in which the detector still hears them, and in which it takes soft noise of the line
+for voice."""
 
 
 class VoiceActivity(Protocol):
@@ -119,8 +119,7 @@ class VoiceActivityGate:
         return self._voiced_frame(probability, now)
 
     def _is_key(self, frame: bytes, level: int, now: float) -> bool:
-        """Return whether a frame has the tones of a key or follows them so soon, or soon and so softly, that it is no
-        speech."""
+        """Return whether a frame has the tones of a key, or follows them so soon, or soon and softly, as their echo."""
         if key_of(frame) is not None:
             self._key_at, self._key_level = now, level
         since = now - self._key_at - FRAME_SECONDS / 2
@@ -128,12 +127,12 @@ class VoiceActivityGate:
         return since < KEY_ECHO or (soft and since < KEY_TAIL)
 
     @property
-    def _ended(self) -> float:
+    def _speech_ended_at(self) -> float:
         """When the speech truly ended."""
         return max(self._last_loud, self._last - self._settings.longest_tail)
 
     def _note_level(self, level: int, now: float) -> None:
-        """Note, from the level of a voiced frame, where the speech will have ended if this is the last of it."""
+        """Note from the level of a voiced frame where the speech ends if this is its last frame."""
         self._loudest = max(self._loudest * LOUDNESS_DECAY, level)
         # The detector stays sure for some frames after the last sound. Without this, every turn would end later.
         if level * 10 ** (self._settings.tail_drop / 20) < self._loudest:
@@ -170,7 +169,7 @@ class VoiceActivityGate:
         allowed = self._settings.hangover if self.speaking else 2 * FRAME_SECONDS
         if now - self._last < allowed - FRAME_SECONDS / 2:
             return ()
-        edges = (VoiceEdge(Edge.ENDED, self._ended),) if self.speaking else ()
+        edges = (VoiceEdge(Edge.ENDED, self._speech_ended_at),) if self.speaking else ()
         self.speaking = self.barging = False
         self._first = None
         self._voiced = self._evidence = self._loudest = 0.0

@@ -43,13 +43,13 @@ def test_the_thinking_sound_is_never_under_words_and_fades_within_a_frame() -> N
     bed = BackgroundAudio()
     bed.set_thinking(render(STEADY, -40.0))
     assert bed.mix(None) is None
-    bed.think(True)
+    bed.play_thinking(True)
     first = bed.mix(None)
     assert first is not None
     assert first[:2] == b"\0\0"
     assert bed.mix(WORD) == WORD
     assert level(bed.mix(None)) == 327
-    bed.think(False)
+    bed.play_thinking(False)
     last = bed.mix(None)
     assert last is not None
     assert last[-2:] == b"\0\0"
@@ -60,7 +60,7 @@ def test_mixing_costs_the_media_path_next_to_nothing() -> None:
     bed = BackgroundAudio()
     bed.set_background(render(STEADY, -40.0))
     bed.set_thinking(render(STEADY, -40.0))
-    bed.think(True)
+    bed.play_thinking(True)
     costs = []
     for _ in range(20):
         began = time.thread_time()

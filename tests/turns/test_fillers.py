@@ -133,4 +133,4 @@ def test_an_end_of_nothing_and_an_empty_list_are_harmless() -> None:
 def test_every_state_is_reached_and_every_input_used() -> None:
     assert {after for after, _ in TRANSITIONS.values()} == set(WaitState)
     assert {given for _, given in TRANSITIONS} == set(FillerInput)
-    assert all((state, FillerInput.CUT) in TRANSITIONS for state in WaitState if state is not WaitState.QUIET)
+    assert all((state, FillerInput.DISCARDED) in TRANSITIONS for state in WaitState if state is not WaitState.QUIET)
