@@ -93,7 +93,7 @@ async def run_suite(
 async def _run(cast: Cast, case: TestCase, result: TestResult) -> None:
     lines = cast.lines.get(case.name)
     model = cast.model if lines is None or lines.model is None else ScriptedModel.from_entries(*lines.model)
-    project = cast.project.twin(model, _settings(cast.settings, case))
+    project = cast.project.copy_with(model, _settings(cast.settings, case))
     options = ChatOptions(
         caller=case.caller_number, headers=case.sip_headers, environment=cast.settings.environment, started=case.at
     )

@@ -258,7 +258,7 @@ class ExternalRoutes:
     async def handoff(self, request: web.Request) -> web.Response:
         """Answer with the handoff data that the project left, for `?id=` of the call or `?shared_id=`."""
         require(request, Right.PERSONAL)
-        found = self._external.handoff(
+        found = self._external.get_handoff(
             call_id=request.query.get("id", ""), shared_id=request.query.get("shared_id", "")
         )
         if found is None:

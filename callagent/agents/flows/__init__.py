@@ -1,7 +1,7 @@
 """Flow projects (PolyAI ADK format): load, check, and run them as agents.
 
 `format` reads the files, `check` judges them, `engine` follows them in a call, `runtime` runs their Python in a worker,
-`senders` deliver text messages and e-mails. Names are imported when they are first used.
+`message_providers` deliver text messages and e-mails. Names are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`callagent check` for flow projects: errors, and warnings of what will surprise the project's author."""
+"""`callagent check` for flow projects: errors, and warnings of effects that the project's author may not expect."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from callagent.errors import WorkerError
 from callagent.json_values import JsonObject, number_at, object_at, objects_at, text_at
 from callagent.workers import WorkerPool
 
-_EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
-_IMPORT_TIMEOUT = 60.0
+_PROMPT_PREFIXES = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
+"""Prefixes of the references that rules, topics and guardrails may hold."""
+_IMPORT_SECONDS = 60.0
+"""Deadline for the import of all function files."""
 MIN_FILLER_WAIT = 1.0
-"""Seconds of a model's usual first word: earlier fillers are heard in nearly every turn."""
+"""Seconds that a model usually takes to its first word; an earlier filler is heard in nearly every turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ async def check_imports(pool: WorkerPool) -> CheckReport:
     """Return warnings for function files that cannot be imported; the rest of the project works without them."""
     lease = await pool.lease({})
     try:
-        answer = await lease.run({"op": "describe"}, timeout=_IMPORT_TIMEOUT, on_message=lambda message: None)
+        answer = await lease.run({"op": "describe"}, timeout=_IMPORT_SECONDS, on_message=lambda message: None)
     except WorkerError as error:
         return CheckReport((), [Finding(".", 1, f"The project cannot be imported: {error}")])
     finally:
@@ -54,7 +56,7 @@ def _import_findings(answer: JsonObject) -> Iterator[Finding]:
     for function in objects_at(answer, "functions"):
         if error := object_at(function, "error"):
             message = f"The file cannot be imported: {error.get('type')}: {error.get('message')}"
-            # The line may be one of another file, which this one imports.
+            # The error may be in another file, which this one imports.
             yield Finding(
                 text_at(error, "file") or text_at(function, "file"), int(number_at(error, "line", 1)), message
             )
@@ -67,39 +69,39 @@ class _Checker:
 
     def run(self) -> None:
         for text in self._texts():
-            self._references(text)
+            self._check_references(text)
         for flow in self._project.flows.values():
             for step in flow.steps.values():
-                self._step(flow, step)
+                self._check_default_step(flow, step)
         for function in self._project.all_functions():
-            self._gotos(function)
+            self._check_transitions(function)
             for line, remark in function.remarks:
                 self._findings.warning(function.file, line, remark)
-            self._delay_responses(function)
-        self._filters()
-        self._fillers()
+            self._check_delay_responses(function)
+        self._check_filters()
+        self._check_fillers()
         format.check_real_time(self._project.path, self._findings)
-        self._experimental()
-        self._patterns()
-        self._webchat()
+        self._check_settings()
+        self._check_patterns()
+        self._check_webchat()
         format.read_test_cases(self._project.path, self._project, self._findings)
-        self._topic_contents()
-        self._unused_functions()
+        self._check_topic_contents()
+        self._check_unused_functions()
         if not self._project.voice.greeting.message and self._project.start_function is None:
             self._findings.warning("voice/configuration.yaml", 1, "There is no greeting: the call starts in silence.")
 
     def _texts(self) -> Iterator[_Text]:
         project = self._project
-        yield _Text("agent_settings/rules.txt", 1, project.rules, _EVERYWHERE)
+        yield _Text("agent_settings/rules.txt", 1, project.rules, _PROMPT_PREFIXES)
         yield _Text("agent_settings/persona.txt", 1, project.identity, ("attr", "vrbl"))
         greeting = project.voice.greeting
         for text in (greeting.message, greeting.disclaimer):
             yield _Text("voice/configuration.yaml", 1, text, ("attr", "vrbl", "tn"))
         yield _Text("voice/configuration.yaml", 1, greeting.style_prompt, ())
         for topic in project.topics:
-            yield _Text(topic.file, topic.actions_line, topic.actions, _EVERYWHERE)
+            yield _Text(topic.file, topic.actions_line, topic.actions, _PROMPT_PREFIXES)
         for guardrail in project.guardrails:
-            yield _Text("agent_settings/guardrails.yaml", 1, guardrail.action, _EVERYWHERE)
+            yield _Text("agent_settings/guardrails.yaml", 1, guardrail.action, _PROMPT_PREFIXES)
         for template in project.sms_templates.values():
             yield _Text("config/sms_templates.yaml", 1, template.text, ("vrbl", "tn", "attr"))
         for flow in project.flows.values():
@@ -108,14 +110,14 @@ class _Checker:
                     allowed = ("fn", "ft", "twilio_sms", "ho", "attr", "entity", "vrbl", "tn")
                     yield _Text(step.file, step.prompt_line, step.prompt, allowed, flow)
 
-    def _references(self, text: _Text) -> None:
+    def _check_references(self, text: _Text) -> None:
         for prefix, name, offset in find_references(text.text):
-            if prefix not in text.allowed or not self._known(prefix, name, text.flow):
+            if prefix not in text.allowed or not self._is_known(prefix, name, text.flow):
                 remedy = _remedy(prefix, name, prefix in text.allowed)
                 message = f"Invalid references: ['{prefix}:{name}']. {remedy}"
                 self._findings.error(text.file, text.line + offset, message)
 
-    def _known(self, prefix: str, name: str, flow: format.Flow | None) -> bool:
+    def _is_known(self, prefix: str, name: str, flow: format.Flow | None) -> bool:
         project = self._project
         match prefix:
             case "fn":
@@ -135,7 +137,7 @@ class _Checker:
             case _:
                 return True
 
-    def _step(self, flow: format.Flow, step: format.Step) -> None:
+    def _check_default_step(self, flow: format.Flow, step: format.Step) -> None:
         if not step.is_default:
             return
         references = find_references(step.prompt)
@@ -143,9 +145,9 @@ class _Checker:
         if functions:
             message = f"Default steps cannot reference functions. Found function references: {functions}"
             self._findings.error(step.file, step.prompt_line, message)
-        others = _Text(step.file, step.prompt_line, step.prompt, ("attr", "entity", "vrbl", "fn", "ft"), flow)
         if not functions:
-            self._references(others)
+            allowed = ("attr", "entity", "vrbl")
+            self._check_references(_Text(step.file, step.prompt_line, step.prompt, allowed, flow))
         unknown = [name for name in step.entities if name not in self._project.entities]
         if unknown:
             message = f"Extracted entities not found: {unknown}. Define them in config/entities.yaml."
@@ -159,7 +161,7 @@ class _Checker:
                 message = f"Step '{condition.child_step}' not found. Add it to flow '{flow.name}', or correct the name."
                 self._findings.error(step.file, condition.line, message)
 
-    def _gotos(self, function: format.ProjectFunction) -> None:
+    def _check_transitions(self, function: format.ProjectFunction) -> None:
         flow = self._project.flows.get(function.flow or "")
         for goto in function.gotos:
             if goto.kind == "flow" and goto.name not in self._project.flows:
@@ -175,7 +177,7 @@ class _Checker:
     def _returned_transitions(
         self, function: format.ProjectFunction, flow: format.Flow | None
     ) -> Iterator[tuple[int, str]]:
-        """Report literal `"transition": {…}` in returned values that lead nowhere."""
+        """Yield line and problem of each literal `"transition": {…}` in a returned value that leads nowhere."""
         for returned in function.transitions:
             target = self._project.flows.get(returned.flow) if returned.flow else flow
             if returned.flow and target is None:
@@ -185,20 +187,20 @@ class _Checker:
             elif returned.step and target is None and function.kind in ("start", "end"):
                 yield returned.line, f"The transition goes to step '{returned.step}' and names no flow."
 
-    def _delay_responses(self, function: format.ProjectFunction) -> None:
+    def _check_delay_responses(self, function: format.ProjectFunction) -> None:
         for response in function.latency.responses if function.latency else ():
             invalid = [f"{p}:{name}" for p, name, _ in find_references(response.text) if p not in ("vrbl", "tn")]
             if invalid:
                 message = f"Invalid references: {invalid} in delay response message '{response.text}'."
                 self._findings.error(function.file, function.line, message)
 
-    def _filters(self) -> None:
+    def _check_filters(self) -> None:
         for rule in self._project.voice.filters:
             if rule.function and rule.function not in self._project.functions:
                 message = f"Phrase filter '{rule.name}' calls '{rule.function}', which is not a global function."
                 self._findings.error("voice/response_control/phrase_filtering.yaml", 1, message)
 
-    def _fillers(self) -> None:
+    def _check_fillers(self) -> None:
         """Warn of fillers so early that they are heard in nearly every turn."""
         file = "voice/configuration.yaml"
         project = self._project
@@ -209,7 +211,7 @@ class _Checker:
             message = f"Filler phrases after {fillers.initial_interval:g} s are heard in nearly every turn."
             self._findings.warning(file, 1, f"{message} Wait {MIN_FILLER_WAIT:g} s or longer.")
 
-    def _experimental(self) -> None:
+    def _check_settings(self) -> None:
         file, experimental = "agent_settings/experimental_config.json", self._project.experimental
         steps = [step for flow in self._project.flows.values() for step in flow.steps.values() if step.ignored]
         if steps:
@@ -221,8 +223,8 @@ class _Checker:
         if idle := ignored_settings(experimental):
             self._findings.warning(file, 1, f"These settings have no effect on this server: {', '.join(idle)}.")
 
-    def _patterns(self) -> None:
-        """Warn of regular expressions whose search may exceed its deadline, and then finds nothing."""
+    def _check_patterns(self) -> None:
+        """Warn of regular expressions whose search may exceed its deadline; such a search finds nothing."""
         voice, entities = self._project.voice, self._project.entities.values()
         places = (
             ("voice/speech_recognition/transcript_corrections.yaml", [e.pattern.pattern for e in voice.corrections]),
@@ -232,32 +234,32 @@ class _Checker:
         )
         for file, patterns in places:
             for pattern in filter(has_nested_repeats, patterns):
-                message = f"'{pattern}' repeats a repetition: some texts take it very long. Simplify it."
+                message = f"'{pattern}' repeats a repetition: searching some texts would take very long. Simplify it."
                 self._findings.warning(file, 1, message)
 
-    def _webchat(self) -> None:
+    def _check_webchat(self) -> None:
         path = self._project.path
-        present = self._project.chat
-        if present is None:
+        chat = self._project.chat
+        if chat is None:
             return
         parts = {
-            "greeting": bool(present.message),
-            "style prompt": bool(present.style_prompt),
+            "greeting": bool(chat.message),
+            "style prompt": bool(chat.style_prompt),
             "safety filters": (path / "chat" / "safety_filters.yaml").exists(),
         }
-        missing = [name for name, there in parts.items() if not there]
+        missing = [name for name, is_present in parts.items() if not is_present]
         if missing and len(missing) < len(parts):
             message = f"Webchat config resources must all be present together. Missing: {missing}"
             self._findings.warning("chat/configuration.yaml", 1, message)
 
-    def _topic_contents(self) -> None:
+    def _check_topic_contents(self) -> None:
         for topic in self._project.topics:
             names = [name for prefix, name, _ in find_references(topic.content) if prefix in ("fn", "ft")]
             if names:
-                message = f"References in 'content' offer no function: {names}. Move them to 'actions'."
+                message = f"Function references in 'content' have no effect: {names}. Move them to 'actions'."
                 self._findings.warning(topic.file, 1, message)
 
-    def _unused_functions(self) -> None:
+    def _check_unused_functions(self) -> None:
         """Warn of functions that no prompt names and no code mentions: the model never sees them."""
         sources = {
             f.file: read_text(self._project.path, f.file, Findings()) or "" for f in self._project.all_functions()
@@ -295,11 +297,12 @@ def _remedy(prefix: str, name: str, allowed: bool) -> str:
         "attr": "Define the attribute in config/variant_attributes.yaml.",
         "tn": "Define the key in config/translations.yaml.",
     }
-    return places.get(prefix, f"'{clean_name(prefix)}' is not known.")
+    return places.get(prefix, f"There is no kind of reference '{clean_name(prefix)}'.")
 
 
 _ALL = frozenset({"*"})
 _OVERRIDES = ("channel_overrides", "flow_overrides", "language_overrides", "steps", "variant_overrides")
+"""Keys under which a section has further settings by channel, flow, language, step or variant."""
 _HONOURED: Mapping[str, frozenset[str]] = {
     "asr": frozenset({"initial_timeout", "hard_timeout", "eager_final"}),
     "eot": frozenset({"provider", "threshold", "timeout_ms"}),
@@ -349,18 +352,19 @@ KNOWN_SECTIONS = frozenset(_HONOURED) | {
     "language_switching", "polyff", "polywhirl_rollout", "realtime", "tts_postprocessing", "verified_context",
     "webchat", "webhooks",
 }  # fmt: skip
+"""All sections that the platform has, with and without an effect."""
 
 
 def ignored_settings(experimental: format.ExperimentalSettings) -> list[str]:
     """Return the dotted names of ignored settings, sorted; a section that is ignored as a whole is named alone."""
-    return sorted(set(_names(experimental)))
+    return sorted(set(_ignored_names(experimental)))
 
 
 def unknown_sections(experimental: format.ExperimentalSettings) -> list[str]:
     return sorted(str(name) for name in experimental.data if name not in KNOWN_SECTIONS)
 
 
-def _names(experimental: format.ExperimentalSettings) -> Iterator[str]:
+def _ignored_names(experimental: format.ExperimentalSettings) -> Iterator[str]:
     for name in experimental.data:
         honoured = _HONOURED.get(name)
         if honoured is None and name in KNOWN_SECTIONS:
@@ -370,7 +374,7 @@ def _names(experimental: format.ExperimentalSettings) -> Iterator[str]:
 
 
 def _keys(section: JsonObject) -> Iterator[str]:
-    """Yield the keys of a section and of its overrides by flow and step."""
+    """Yield the keys of a section and of its overrides."""
     for key, value in section.items():
         if key not in _OVERRIDES:
             yield str(key)

@@ -1,4 +1,4 @@
-"""What other programs exchange with calls: events for a running call, data of a handoff for its target."""
+"""Data that calls exchange with other programs: events for a running call, data for the target of a handoff."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from callagent.agents.flows.messages import OptOuts
 from callagent.errors import CallagentError
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 
-LIFETIME = 3600.0
-"""Seconds for which an event's identifier and a handoff's data are valid."""
+LIFETIME_SECONDS = 3600.0
+"""Time for which an event's identifier and a handoff's data are valid."""
 MAX_ENTRIES = 10_000
-"""Identifiers, and handoffs, of all calls: beyond it the oldest are dropped."""
+"""Limit of the identifiers, and of the handoffs, of all calls; beyond it the oldest are dropped."""
 MAX_PER_CALL = 100
-"""Identifiers, and events received, of one call."""
+"""Limit of the identifiers, and of the received events, of one call."""
 
-Take = Callable[[JsonObject], None]
+EventHandler = Callable[[JsonObject], None]
 
 
 class TooManyEvents(CallagentError):
@@ -29,14 +29,14 @@ class TooManyEvents(CallagentError):
 @dataclass(frozen=True, slots=True)
 class _Expected:
     call_id: str
-    take: Take
+    on_event: EventHandler
     send_to_llm: bool
-    until: float
+    expires_at: float
 
 
 @dataclass(slots=True)
 class ExternalExchange:
-    """What other programs have sent to the calls of one server and may fetch. Used on the event loop only."""
+    """Identifiers for events to the calls of one server, and handoff data to fetch. Used on the event loop only."""
 
     clock: Callable[[], float] = time.time
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -47,23 +47,23 @@ class ExternalExchange:
 
     # Events ---------------------------------------------------------------------------------------------------------
 
-    def expect(self, call_id: str, take: Take, *, send_to_llm: bool) -> str:
+    def expect(self, call_id: str, on_event: EventHandler, *, send_to_llm: bool) -> str:
         """Return an identifier that cannot be guessed: whoever has it may send events to the call.
 
         Raises `TooManyEvents`.
         """
         self._drop_expired()
-        # Bounded for each call: the functions of one must not push out the identifiers of all others.
+        # Each call has its own limit, so that one call cannot push out the identifiers of all others.
         if sum(each.call_id == call_id for each in self._expected.values()) >= MAX_PER_CALL:
             raise TooManyEvents(f"more than {MAX_PER_CALL} external events in one call")
         identifier = secrets.token_urlsafe(24)
-        self._expected[identifier] = _Expected(call_id, take, send_to_llm, self.clock() + LIFETIME)
+        self._expected[identifier] = _Expected(call_id, on_event, send_to_llm, self.clock() + LIFETIME_SECONDS)
         return identifier
 
     def deliver(self, identifier: str, data: JsonValue, content_type: str) -> bool:
-        """Give an event to the call that waits for it; return False where none does, or not any more."""
+        """Deliver an event to the call that expects it; return False if the identifier is unknown or expired."""
         expected = self._expected.get(identifier)
-        if expected is None or expected.until < self.clock():
+        if expected is None or expected.expires_at < self.clock():
             return False
         event: JsonObject = {
             "ext_event_id": identifier,
@@ -72,10 +72,10 @@ class ExternalExchange:
             "data": data,
             "content_type": content_type,
         }
-        expected.take(event)
+        expected.on_event(event)
         return True
 
-    def call_over(self, call_id: str) -> None:
+    def forget_call(self, call_id: str) -> None:
         """Forget the identifiers of a call that has ended; its handoff data stay."""
         for identifier in [key for key, each in self._expected.items() if each.call_id == call_id]:
             del self._expected[identifier]
@@ -86,14 +86,14 @@ class ExternalExchange:
         """Store data for whoever takes the call over; the last handoff of a call wins."""
         self._drop_expired()
         entry: MutableJsonObject = {"id": call_id, "shared_id": shared_id, "data": dict(data)}
-        self._handoffs[call_id] = (self.clock() + LIFETIME, entry)
-        # A second handoff of the call begins its hour anew: it goes to the end, as the oldest are dropped first.
+        self._handoffs[call_id] = (self.clock() + LIFETIME_SECONDS, entry)
+        # A second handoff of the call is the newest entry, so it goes to the end: the oldest are dropped first.
         self._handoffs.move_to_end(call_id)
         if shared_id:
             self._shared[shared_id] = call_id
 
-    def handoff(self, *, call_id: str = "", shared_id: str = "") -> MutableJsonObject | None:
-        """Return `{"id", "shared_id", "data"}`; None: no handoff, or longer ago than `LIFETIME`."""
+    def get_handoff(self, *, call_id: str = "", shared_id: str = "") -> MutableJsonObject | None:
+        """Return `{"id", "shared_id", "data"}` of a call; None: it has no handoff, or its data have expired."""
         self._drop_expired()
         found = self._handoffs.get(call_id or self._shared.get(shared_id, ""))
         return found[1] if found else None
@@ -102,19 +102,22 @@ class ExternalExchange:
         # Both maps are ordered by insertion, so the oldest entry comes first; dropping stops at the first valid one.
         now = self.clock()
         while self._expected and (
-            next(iter(self._expected.values())).until < now or len(self._expected) >= MAX_ENTRIES
+            next(iter(self._expected.values())).expires_at < now or len(self._expected) >= MAX_ENTRIES
         ):
             self._expected.popitem(last=False)
         while self._handoffs and (next(iter(self._handoffs.values()))[0] < now or len(self._handoffs) >= MAX_ENTRIES):
             _, (_, entry) = self._handoffs.popitem(last=False)
-            # Another call may use the same shared identifier by now: its entry stays.
+            # Where another call uses the same shared identifier by now, the other call's entry stays.
             shared_id = entry["shared_id"]
             if isinstance(shared_id, str) and self._shared.get(shared_id) == entry["id"]:
                 del self._shared[shared_id]
 
 
 def handoff_data(section: JsonObject, state: JsonObject) -> tuple[str | None, MutableJsonObject] | None:
-    """Return shared identifier and data as the section `handoff_api` names them; None: the project shares nothing."""
+    """Return the shared identifier and the state values that the section `handoff_api` selects.
+
+    None: the section selects none.
+    """
     if not isinstance(section.get("state_keys"), list):
         return None
     aliases = object_at(section, "aliases")

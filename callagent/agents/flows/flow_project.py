@@ -31,7 +31,10 @@ RUNTIME = "callagent.agents.flows.runtime:FlowRuntime"
 
 
 class FlowProject:
-    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+    """A flow project that implements `agents.protocol.AgentProject`.
+
+    `close()` closes its worker pool, but not the model, which other projects share.
+    """
 
     def __init__(self, project: Project, model: LanguageModel, pool: WorkerPool, settings: engine.FlowSettings) -> None:
         self.name = project.name
@@ -45,12 +48,12 @@ class FlowProject:
         )
         self._real_time = RealTimeConfiguration(project.path)
 
-    def twin(self, model: LanguageModel, settings: engine.FlowSettings) -> FlowProject:
-        """Return the same project and workers with another model and other settings. Only one of the two is closed."""
+    def copy_with(self, model: LanguageModel, settings: engine.FlowSettings) -> FlowProject:
+        """Return a copy with another model and other settings; close only one of the two, as they share the workers."""
         # A shallow copy: project, index and workers are the same objects.
-        twin = copy.copy(self)
-        twin._model, twin._settings = model, settings
-        return twin
+        copied = copy.copy(self)
+        copied._model, copied._settings = model, settings
+        return copied
 
     async def prepare(self) -> None:
         """Index the topics and ask the MCP servers for their functions."""
@@ -84,7 +87,7 @@ class FlowProject:
             texts += [response.text for response in (function.latency.responses if function.latency else ())]
         texts += filler_phrases(project.voice.fillers, project.experimental, scope.language).phrases
         resolved = dict.fromkeys(engine.resolve_text(text, scope) for text in texts if text)
-        # What still holds a variable is only known in the call.
+        # A text that still holds a variable is known in the call only.
         return [text for text in resolved if "$" not in text and "{{" not in text]
 
     async def prompt_positions(
@@ -97,9 +100,9 @@ class FlowProject:
         memory = engine.CallerMemory(
             settings.memory, self.project.project_id or self.name, self.project.experimental.repeat_caller
         )
-        remembered = await memory.open(info, settings.integration_attributes or {})
-        # After the memory: the worker is given it as a part of its context.
-        lease = await self._pool.lease({**self._context(), **remembered})
+        memory_context = await memory.open(info, settings.integration_attributes or {})
+        # Leased after the memory was read, which is part of the worker's context.
+        lease = await self._pool.lease({**self._context(), **memory_context})
         model = for_call(self._model)
         conversation = engine.Conversation.begin(info, self.project, settings, write_metric)
         runner = engine.FunctionRunner(lease, conversation, model, self._real_time)
@@ -112,13 +115,13 @@ class FlowProject:
         return agent
 
     def function_names(self) -> list[str]:
-        """Return the names of all functions, those of flows as `folder/name`."""
+        """Return the names of all functions; those of flows have the form `folder/name`."""
         folders = {flow.name: flow.folder for flow in self.project.flows.values()}
         functions = self.project.all_functions()
         return [f"{folders[each.flow]}/{each.name}" if each.flow else each.name for each in functions]
 
     def find_function(self, name: str, flow: str | None) -> ProjectFunction | None:
-        """Find a function by its name; `flow` is a display name or a folder. None: a function of the project."""
+        """Find a function by its name. `flow` is a display name or a folder; None: search outside flows."""
         if flow is None:
             found = [each for each in self.project.all_functions() if each.name == name and each.flow is None]
             return found[0] if found else None
@@ -140,9 +143,9 @@ class FlowProject:
     async def worker_outside_call(
         self, info: CallInfo, flow: str | None = None
     ) -> AsyncIterator[engine.FunctionRunner]:
-        """Lease a worker outside a call, on the start step of `flow`; None: outside of flows."""
+        """Yield a runner with a worker of its own outside a call, on the start step of `flow` (None: outside flows)."""
         lease = await self._pool.lease(self._context())
-        conversation = engine.Conversation.begin(info, self.project, self._settings, _no_metric)
+        conversation = engine.Conversation.begin(info, self.project, self._settings, _drop_metric)
         if flow is not None:
             conversation.position = engine.Position(flow, self.project.flows[flow].start_step)
         runner = engine.FunctionRunner(lease, conversation, for_call(self._model), self._real_time)
@@ -170,12 +173,12 @@ class FlowProject:
         }
 
 
-async def _no_metric(name: str, value: JsonValue) -> None:
+async def _drop_metric(name: str, value: JsonValue) -> None:
     """Drop a metric: outside a call there is no record to keep it."""
 
 
 def project_runtime(path: Path) -> ProjectRuntime:
-    """Return what a worker pool for the project in `path` loads."""
+    """Return the runtime that a worker pool loads for the project in `path`."""
     return ProjectRuntime(RUNTIME, path)
 
 
@@ -203,29 +206,29 @@ def flow_prompt_positions(
 ) -> Iterator[PromptPosition]:
     """Yield the positions at which the model is asked, as in a call at the time `at`.
 
-    They are: outside flows, once for each topic, and on every step of every flow. What `state` has under an entity's
-    name counts as collected.
+    The positions are: outside flows without a topic, outside flows with each topic, and every step of every flow. A
+    value that `state` has under an entity's name counts as collected.
     """
     info = CallInfo("", "inbound", None, None, "text", at or datetime.now(UTC))
-    conversation = engine.Conversation.begin(info, project, replace(settings, at=at or settings.at), _no_metric)
+    conversation = engine.Conversation.begin(info, project, replace(settings, at=at or settings.at), _drop_metric)
     conversation.state = dict(state)
-    found = [
+    results = [
         engine.validate(each, state[name], info.started.date())
         for name, each in project.entities.items()
         if name in state
     ]
-    conversation.entities = {result.name: result for result in found if result.valid}
-    yield _place(conversation, [])
+    conversation.entities = {result.name: result for result in results if result.valid}
+    yield _prompt_position(conversation, [])
     for topic in project.topics:
-        place = _place(conversation, [topic])
-        yield replace(place, queries=tuple(_queries(topic, place, engine.Prompt(conversation))))
+        position = _prompt_position(conversation, [topic])
+        yield replace(position, queries=tuple(_queries(topic, position, engine.Prompt(conversation))))
     for flow in project.flows.values():
         for step in flow.steps:
             conversation.position = engine.Position(flow.name, step)
-            yield _place(conversation, [])
+            yield _prompt_position(conversation, [])
 
 
-def _place(conversation: engine.Conversation, topics: list[Topic]) -> PromptPosition:
+def _prompt_position(conversation: engine.Conversation, topics: list[Topic]) -> PromptPosition:
     position, request = conversation.position, engine.build_request(conversation, topics)
     instructions = [message for message in request.messages if message["role"] == "system"]
     return PromptPosition(
@@ -233,12 +236,12 @@ def _place(conversation: engine.Conversation, topics: list[Topic]) -> PromptPosi
     )
 
 
-def _queries(topic: Topic, place: PromptPosition, prompt: engine.Prompt) -> Iterator[ExampleQuery]:
-    """Yield the topic's example queries, which lead to the one function that the topic names, or to none."""
+def _queries(topic: Topic, position: PromptPosition, prompt: engine.Prompt) -> Iterator[ExampleQuery]:
+    """Yield the topic's example queries with the call expected of the model: the topic's function, or none."""
     named = {reference.tool for reference in prompt.resolve(topic.actions).tools}
-    functions = [tool["function"] for tool in place.tools if tool["function"]["name"] in named]
+    functions = [tool["function"] for tool in position.tools if tool["function"]["name"] in named]
     if len(functions) > 1 or any(function["parameters"].get("required") for function in functions):
         # No file tells which of several functions an example is for, nor what its arguments are.
         return
-    for said in topic.examples:
-        yield ExampleQuery(said, tuple({"name": each["name"], "arguments": {}} for each in functions), topic.file)
+    for query in topic.examples:
+        yield ExampleQuery(query, tuple({"name": each["name"], "arguments": {}} for each in functions), topic.file)

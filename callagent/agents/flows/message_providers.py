@@ -15,8 +15,9 @@ from callagent.agents.flows.messages import MessageFailed, OutgoingMessage
 from callagent.json_values import JsonObject, MutableJsonObject
 
 REQUEST_SECONDS = 10.0
-_SHOWN = 300
-"""Characters of a provider's complaint that are kept."""
+"""Deadline of one HTTP request."""
+_MAX_DETAIL = 300
+"""Characters of a provider's error response that the error quotes."""
 
 
 async def post(
@@ -38,14 +39,15 @@ async def post(
             session.post(url, headers=headers, data=form, json=document, allow_redirects=False) as answer,
         ):
             text, status = await answer.text(), answer.status
-            found = await answer.json(content_type=None) if status < 300 else None
+            # `content_type=None`: a provider may send JSON under another type.
+            received = await answer.json(content_type=None) if status < 300 else None
     except (ClientError, OSError, TimeoutError, ValueError) as error:
         reason = str(error) or type(error).__name__
-        raise MessageFailed(f"the provider could not be asked: {reason}", temporary=True) from None
-    if not isinstance(found, dict):
+        raise MessageFailed(f"the provider could not be reached: {reason}", temporary=True) from None
+    if not isinstance(received, dict):
         temporary = status == 429 or status >= 500
-        raise MessageFailed(f"the provider answered {status}: {text[:_SHOWN]}", temporary=temporary)
-    return found
+        raise MessageFailed(f"the provider answered {status}: {text[:_MAX_DETAIL]}", temporary=temporary)
+    return received
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def _form(message: OutgoingMessage) -> dict[str, str]:
 
 
 SMTP_SECONDS = 15.0
+"""Deadline of one operation on the socket of a mail server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class SmtpSettings:
     user: str = ""
     password: str = field(default="", repr=False)
     encrypted: bool = True
-    """Ask for TLS (STARTTLS, RFC 3207) before anything else is said."""
+    """Require TLS (STARTTLS, RFC 3207) before login and message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +138,13 @@ class SmtpSender:
             raise MessageFailed(f"the e-mail is not valid: {error}") from None
         except smtplib.SMTPRecipientsRefused as error:
             code = max((code for code, _ in error.recipients.values()), default=0)
-            raise MessageFailed(f"the server refused the recipient: {code}", temporary=code < 500) from None
+            raise MessageFailed(f"the SMTP server refused the recipient: {code}", temporary=code < 500) from None
         except smtplib.SMTPResponseException as error:
-            raise MessageFailed(f"the server answered {error.smtp_code}", temporary=error.smtp_code < 500) from None
+            raise MessageFailed(
+                f"the SMTP server answered {error.smtp_code}", temporary=error.smtp_code < 500
+            ) from None
         except (smtplib.SMTPException, OSError) as error:
-            raise MessageFailed(f"the server could not be asked: {error}", temporary=True) from None
+            raise MessageFailed(f"the SMTP server could not be reached: {error}", temporary=True) from None
         return str(email["Message-ID"])
 
 

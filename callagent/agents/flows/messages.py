@@ -1,6 +1,6 @@
 """Text messages and e-mails of a call: queued by functions, rendered and sent after the turn, kept in the record.
 
-`OptOuts` has the numbers that asked for no more text messages (STOP), until they ask for them again (START).
+`OptOuts` holds the numbers that opted out of text messages (STOP) and have not opted in again (START).
 """
 
 from __future__ import annotations
@@ -9,26 +9,31 @@ import asyncio
 import hashlib
 import re
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from callagent.agents.actions import LimitReached
 from callagent.errors import CallagentError
-from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
+from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.log import get_logger
 from callagent.phone_numbers import comparable
 
 log = get_logger(__name__)
 MAX_MESSAGES = 50
-"""Messages of one call; more are refused."""
+"""Entries for one call, refused messages included; further messages are logged and not sent."""
 MAX_REFUSED = 20
 """Refused messages that the record of a call shows."""
 MAX_RETRIES = 5
+"""Retries that project code may ask for at most."""
+DEFAULT_RETRIES = 3
+"""Retries where project code asks for no number."""
 _ADDRESS = re.compile(r"[^\s@,;:<>\"()]+@[^\s@,;:<>\"()]+")
 """Exactly one e-mail address: a list must not pass as one recipient."""
-DEFAULT_RETRIES = 3
+OPT_OUT_WORDS = frozenset({"stop", "stopall", "unsubscribe", "cancel", "end", "quit", "optout", "revoke"})
+"""Twilio's default keywords."""
+OPT_IN_WORDS = frozenset({"start", "unstop", "yes"})
 
 
 class MessageFailed(CallagentError):
@@ -45,7 +50,7 @@ class OutgoingMessage:
     """`sms`, `whatsapp` or `email`."""
     to: str
     sender: str
-    """The number it comes from; empty: the provider's default."""
+    """Number that the message comes from; empty: the provider's default."""
     text: str
     subject: str = ""
     content_id: str = ""
@@ -63,12 +68,12 @@ class MessageRules:
     recipients: tuple[str, ...] = ()
     """Numbers, e-mail addresses, `@example.org` for all addresses of a domain, or `any`."""
 
-    def allow(self, to: str, own_number: str | None) -> bool:
+    def allows(self, to: str, own_number: str | None) -> bool:
         if "any" in self.recipients:
             return True
         if _ADDRESS.fullmatch(to):
-            known = {each.casefold() for each in self.recipients}
-            return to.casefold() in known or "@" + to.rpartition("@")[2].casefold() in known
+            allowed = {each.casefold() for each in self.recipients}
+            return to.casefold() in allowed or "@" + to.rpartition("@")[2].casefold() in allowed
         # Numbers are compared in one form: projects write them with spaces, hyphens or `tel:`.
         number = comparable(to.removeprefix("whatsapp:"))
         return bool(number) and number in {comparable(each) for each in (own_number or "", *self.recipients)}
@@ -76,12 +81,12 @@ class MessageRules:
 
 class MessageSender(Protocol):
     async def send(self, message: OutgoingMessage) -> str:
-        """Send a message and return the provider's identifier. Raises `MessageFailed`; bounded in time."""
+        """Send a message within a bounded time and return the provider's identifier. Raises `MessageFailed`."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """The messages of one call. Delivery never delays a turn and never fails it."""
+    """The messages of one call. Their delivery neither delays a turn nor lets it fail."""
 
     senders: Mapping[str, MessageSender] = field(default_factory=dict)
     """Kind of message -> its sender; a kind that is not listed is kept in the record only."""
@@ -99,15 +104,15 @@ class Outbox:
         """Count a message against the limits. Return the limit that refuses it, which the record shows, or None."""
         named = f"the {'e-mail' if kind == 'email' else 'text message'} to {to}"
         refused: LimitReached | None = None
-        if to and not self.rules.allow(to, self.own_number):
+        if to and not self.rules.allows(to, self.own_number):
             why = "only the caller's own number and messages.recipients may be written to"
             refused = LimitReached("message_recipients", f"{named} was not sent: {why}")
         elif self._accepted >= self.rules.per_call:
             refused = LimitReached("messages", f"{named} was not sent: limits.messages is {self.rules.per_call}")
         if refused is None:
-            # Counted when it is accepted, not when it is sent: a turn that queues ten must not get past the limit.
+            # Counted here and not when sent, so that a turn that queues ten messages cannot exceed the limit.
             self._accepted += 1
-        # The record shows the first refusals; a function in a loop would fill it.
+        # Only the first refusals are recorded: a function in a loop would fill the record.
         elif sum(entry["status"] == "refused" for entry in self.sent) < MAX_REFUSED:
             log.warning("limit_reached", limit=refused.limit)
             self.sent.append({"kind": kind, "to": to, "text": "", "status": "refused", "detail": refused.detail})
@@ -133,21 +138,21 @@ class Outbox:
         sender = self.senders.get(message.kind)
         if not message.to:
             entry.update(status="failed", detail="there is no number or address to send it to")
-        # STOP and START are words of text messages: they say nothing of e-mail.
+        # Numbers opt out of text messages only: e-mails are always sent.
         elif message.kind != "email" and message.to in self.opted_out:
             entry.update(status="opted_out", detail="the number asked for no more text messages")
         elif sender is not None:
             entry["status"] = "sending"
-            # How often to retry is the wish of project code, within a bound.
-            tries = 1 + min(MAX_RETRIES, DEFAULT_RETRIES if retries is None else max(0, retries))
-            task = asyncio.create_task(_deliver(sender, message, entry, tries))
+            # Project code chooses the number of retries, up to MAX_RETRIES.
+            attempts = 1 + min(MAX_RETRIES, DEFAULT_RETRIES if retries is None else max(0, retries))
+            task = asyncio.create_task(_deliver(sender, message, entry, attempts))
             self._deliveries.add(task)
             task.add_done_callback(self._deliveries.discard)
 
     async def close(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for messages being sent; those still unanswered count as failed."""
         if self._deliveries:
-            # One deadline for all of them: the call's end waits for it.
+            # One deadline for all deliveries, because the end of the call waits for them.
             _, late = await asyncio.wait(self._deliveries, timeout=timeout)
             for task in late:
                 task.cancel()
@@ -156,16 +161,16 @@ class Outbox:
                 entry.update(status="failed", detail="the call was over before the provider answered")
 
 
-async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: MutableJsonObject, tries: int) -> None:
+async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: MutableJsonObject, attempts: int) -> None:
     """Send a message, with pauses of 1, 1, 2, 3, 5 … seconds between attempts."""
     pause, following = 1, 1
-    for left in range(tries - 1, -1, -1):
+    for attempts_left in range(attempts - 1, -1, -1):
         try:
             identifier = await sender.send(message)
         except MessageFailed as error:
             entry["detail"] = str(error)
             # A refusal that is not temporary would be the same at the next attempt.
-            if not error.temporary or not left:
+            if not error.temporary or not attempts_left:
                 break
             await asyncio.sleep(pause)
             pause, following = following, pause + following
@@ -195,22 +200,15 @@ def queued_email(entry: JsonObject) -> OutgoingMessage:
     return OutgoingMessage("email", to, "", text, subject)
 
 
-def plain_list(value: JsonValue) -> Sequence[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-log = get_logger(__name__)
-STOP = frozenset({"stop", "stopall", "unsubscribe", "cancel", "end", "quit", "optout", "revoke"})
-START = frozenset({"start", "unstop", "yes"})
-
-
 @dataclass(slots=True)
 class OptOuts:
-    """Opt-outs in a file of hashed numbers; the last line of a number counts. No file: until the server ends."""
+    """Numbers that opted out of text messages, in a file of hashed numbers; the last line of a number counts."""
 
     path: Path | None = None
-    _out: set[str] = field(default_factory=set)
-    _writing: threading.Lock = field(default_factory=threading.Lock)
+    """None: opt-outs are forgotten when the server stops."""
+    _opted_out: set[str] = field(default_factory=set)
+    """Hashes of the numbers."""
+    _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         if self.path is None or not self.path.exists():
@@ -219,35 +217,35 @@ class OptOuts:
             self._note(line[1:], out=line.startswith("-"))
 
     def __contains__(self, number: object) -> bool:
-        return _hashed(str(number)) in self._out
+        return _hashed(str(number)) in self._opted_out
 
-    def take(self, number: str, text: str) -> bool:
-        """Note an incoming text message; return whether it was STOP or START. Blocks: run it in a thread."""
+    def handle_message(self, number: str, text: str) -> bool:
+        """Store an opt-out or opt-in; return whether the text message was one. Blocks: run it in a thread."""
         word = re.sub(r"\W", "", text).lower()
-        # The whole message must be the word: "please stop the car" is none.
-        if word not in STOP | START:
+        # The whole message must be the word: "please stop the car" is no opt-out.
+        if word not in OPT_OUT_WORDS | OPT_IN_WORDS:
             return False
-        out, hashed = word in STOP, _hashed(number)
+        out, hashed = word in OPT_OUT_WORDS, _hashed(number)
         # Two messages may arrive at once, each in a thread of its own.
-        with self._writing:
+        with self._write_lock:
             self._note(hashed, out=out)
-            self._keep(f"{'-' if out else '+'}{hashed}\n")
-        log.info("text_messages_opted", out=out)
+            self._append_line(f"{'-' if out else '+'}{hashed}\n")
+        log.info("opt_out_changed", opted_out=out)
         return True
 
     def _note(self, hashed: str, *, out: bool) -> None:
-        (self._out.add if out else self._out.discard)(hashed)
+        (self._opted_out.add if out else self._opted_out.discard)(hashed)
 
-    def _keep(self, line: str) -> None:
+    def _append_line(self, line: str) -> None:
         if self.path is None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self.path.open("a", encoding="ascii") as file:
-                # Only appended: the last line of a number counts, so a crash costs one line at most.
+                # Lines are only appended, so a crash loses one line at most.
                 file.write(line)
         except OSError as error:
-            log.error("opt_out_not_kept", error=str(error))
+            log.error("opt_out_not_stored", error=str(error))
 
 
 def _hashed(number: str) -> str:

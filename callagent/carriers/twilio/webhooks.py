@@ -105,7 +105,9 @@ class TwilioRoutes:
     async def text_message(self, request: web.Request) -> web.Response:
         """Handle a text message to one of our numbers: STOP and START are obeyed, all others are ignored."""
         form = await self._signed_form(request, SMS_PATH)
-        await asyncio.to_thread(self._hooks.external.opt_outs.take, form.get("From", ""), form.get("Body", ""))
+        await asyncio.to_thread(
+            self._hooks.external.opt_outs.handle_message, form.get("From", ""), form.get("Body", "")
+        )
         return web.Response(text="<Response/>", content_type=self._markup.content_type, charset="utf-8")
 
     async def media(self, request: web.Request) -> web.StreamResponse:

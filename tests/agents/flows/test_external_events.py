@@ -10,7 +10,7 @@ import pytest
 
 from callagent.agents import Handoff
 from callagent.agents.flows import ExternalExchange, FlowSettings
-from callagent.agents.flows.external_events import LIFETIME, MAX_ENTRIES, MAX_PER_CALL, TooManyEvents
+from callagent.agents.flows.external_events import LIFETIME_SECONDS, MAX_ENTRIES, MAX_PER_CALL, TooManyEvents
 from tests.agents.flows.support import driven, function, functions, of, words, write_project
 
 
@@ -28,7 +28,7 @@ def test_an_event_reaches_its_call_for_an_hour():
     other = external.expect("call-2", seen.append, send_to_llm=False)
     assert len(identifier) >= 30
     assert identifier != other
-    clock.now += LIFETIME - 1
+    clock.now += LIFETIME_SECONDS - 1
     assert external.deliver(identifier, {"paid": True}, "application/json")
     assert seen == [
         {
@@ -42,7 +42,7 @@ def test_an_event_reaches_its_call_for_an_hour():
     assert not external.deliver("guessed", {}, "")
     clock.now += 2
     assert not external.deliver(identifier, {}, "")
-    external.call_over("call-2")
+    external.forget_call("call-2")
     assert not external.deliver(other, {}, "")
 
 
@@ -65,10 +65,10 @@ def test_the_data_of_a_handoff_is_found_by_either_identifier_for_an_hour():
     external = ExternalExchange(clock)
     external.store_handoff("call-1", "abc", {"name": "Ada"})
     entry = {"id": "call-1", "shared_id": "abc", "data": {"name": "Ada"}}
-    assert external.handoff(call_id="call-1") == external.handoff(shared_id="abc") == entry
-    assert external.handoff(call_id="call-2") is external.handoff(shared_id="") is None
-    clock.now += LIFETIME + 1
-    assert external.handoff(shared_id="abc") is None
+    assert external.get_handoff(call_id="call-1") == external.get_handoff(shared_id="abc") == entry
+    assert external.get_handoff(call_id="call-2") is external.get_handoff(shared_id="") is None
+    clock.now += LIFETIME_SECONDS + 1
+    assert external.get_handoff(shared_id="abc") is None
 
 
 PAY = """
@@ -118,7 +118,7 @@ async def test_a_function_waits_for_an_event_that_the_model_hears_of(tmp_path: P
         assert [(each.destination, each.method, each.number) for each in of(Handoff, actions)] == [
             ("desk", "refer", None)
         ]
-        found = external.handoff(call_id="call-1")
+        found = external.get_handoff(call_id="call-1")
         assert found == {
             "id": "call-1",
             "shared_id": None,

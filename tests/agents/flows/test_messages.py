@@ -262,14 +262,14 @@ async def test_what_the_end_function_may_not_send_is_in_the_record(tmp_path: Pat
 )
 def test_who_may_be_written_to(to: str, allowed: bool):
     rules = MessageRules(recipients=("+442079460000", "ann@example.org", "@example.com"))
-    assert rules.allow(to, "+4930555") is allowed
-    assert MessageRules(recipients=("any",)).allow(to, None)
+    assert rules.allows(to, "+4930555") is allowed
+    assert MessageRules(recipients=("any",)).allows(to, None)
 
 
 def test_a_withheld_number_is_nobodys():
-    assert not MessageRules().allow("anonymous", None)
-    assert not MessageRules().allow("", None)
-    assert not MessageRules().allow("alice", "alice")
+    assert not MessageRules().allows("anonymous", None)
+    assert not MessageRules().allows("", None)
+    assert not MessageRules().allows("alice", "alice")
 
 
 async def test_in_a_call_of_ours_the_number_that_we_called_is_the_callers_own(tmp_path: Path):
@@ -291,26 +291,26 @@ ADA = "+1 (555) 000-1111"
 def test_stop_holds_until_start_and_over_restarts(tmp_path: Path, text: str):
     path = tmp_path / "memory" / "opted_out"
     kept = OptOuts(path)
-    assert kept.take(ADA, text)
+    assert kept.handle_message(ADA, text)
     assert "+15550001111" in kept
     assert "+15550002222" not in kept
     assert "+15550001111" in OptOuts(path)
     assert "5550001111" not in path.read_text()
-    assert OptOuts(path).take("+15550001111", "Start")
+    assert OptOuts(path).handle_message("+15550001111", "Start")
     assert "+15550001111" not in OptOuts(path)
 
 
 @pytest.mark.parametrize("text", ["please stop the car", "HELP", "", "ok"])
 def test_other_messages_change_nothing(text: str):
     kept = OptOuts()
-    assert not kept.take(ADA, text)
+    assert not kept.handle_message(ADA, text)
     assert ADA not in kept
 
 
 def test_a_file_that_cannot_be_written_costs_the_restart_only(tmp_path: Path):
     (tmp_path / "file").write_text("")
     kept = OptOuts(tmp_path / "file" / "opted_out")
-    assert kept.take(ADA, "stop")
+    assert kept.handle_message(ADA, "stop")
     assert ADA in kept
 
 
@@ -323,7 +323,7 @@ async def test_a_message_to_who_opted_out_is_not_sent_and_is_in_the_record():
             return "id"
 
     kept, sender = OptOuts(), Sender()
-    kept.take(ADA, "STOP")
+    kept.handle_message(ADA, "STOP")
     outbox = Outbox({"sms": sender, "email": sender}, kept)
     for kind, to in (("sms", "+15550001111"), ("sms", "+15550002222"), ("email", "+15550001111")):
         outbox.post(OutgoingMessage(kind, to, "+15559", "Hello"))

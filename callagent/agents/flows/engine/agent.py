@@ -126,7 +126,7 @@ class FlowAgent:
         self._closed = True
         conversation = self._conversation
         # From here on nobody can send events to the call: their identifiers are forgotten.
-        conversation.settings.external.call_over(conversation.info.call_id)
+        conversation.settings.external.forget_call(conversation.info.call_id)
         await self._deliver()
         await self._functions.runner.close()
 
