@@ -19,32 +19,32 @@ from callagent.phone.lines import Line
 from callagent.records import StereoRecording
 from callagent.speech import Recognizer, Voice
 
-_STREAMS = ("http://", "https://", "ws://", "wss://")
+_STREAM_SCHEMES = ("http://", "https://", "ws://", "wss://")
 LAST_WORDS_SECONDS = 30.0
-"""How long the phone waits, after the call, for the agent's last words to be recognised."""
+"""Wait after the call for the agent's last words to be recognised, which is slow on a busy machine."""
 
 
 def run_phone(config: Config, options: argparse.Namespace) -> int:
-    """Exit status 0 when the call was answered. Raises `UserError`, as far as possible before anything is dialled."""
+    """Make the call that the options describe and return 0. Raises `UserError`, if possible before dialling."""
     if options.script and options.dtmf:
         raise UserError("--dtmf does not go with --script: write a step `- press: ...` into the script")
     steps = load_script(options.script) if options.script else steps_from(options.say, options.play, options.dtmf)
-    # Before the call: a recording that cannot be played must not end it in the middle.
+    # Read before the call: a recording that cannot be played must not end the call halfway.
     for step in steps:
         if step.verb == "play":
             read_wav(Path(step.value))
-    if not options.target.startswith((*_STREAMS, "sip:")):
+    if not options.target.startswith((*_STREAM_SCHEMES, "sip:")):
         raise UserError(
             f"'{options.target}' cannot be called; use sip:USER@HOST:PORT or the URL of a server's voice webhook"
         )
     if options.record:
         _expect_writable(options.record)
     report = _json_report if options.json else _text_report
-    return asyncio.run(_phone(config, options, steps, report))
+    return asyncio.run(_run_call(config, options, steps, report))
 
 
 def _expect_writable(path: Path) -> None:
-    """Raise `UserError` if a recording cannot be written there: before the call, not after it."""
+    """Raise `UserError` before the call if its recording cannot be written to `path`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -55,35 +55,35 @@ def _expect_writable(path: Path) -> None:
         raise UserError(f"--record {path}: cannot be written: {error.strerror}") from None
 
 
-async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[Step], report: Report) -> int:
+async def _run_call(config: Config, options: argparse.Namespace, steps: Sequence[Step], report: Report) -> int:
     async with AsyncExitStack() as stack:
-        recognizer, voice = await _engines(config, steps, stack)
+        recognizer, voice = await _open_engines(config, steps, stack)
         microphone = Microphone()
-        earpiece = Earpiece(lambda heard: caller.heard(heard))
+        earpiece = Earpiece(lambda utterance: caller.report_utterance(utterance))
         line = await stack.enter_async_context(_dial(options.target, options.caller, config))
         answered = monotonic()
         if recognizer:
             stream = await recognizer.open(earpiece.on_transcript)
             stack.callback(stream.close)
-            earpiece.use(stream, answered)
+            earpiece.listen(stream, answered)
         else:
-            earpiece.use(None, answered)
+            earpiece.listen(None, answered)
         caller = Caller(line, earpiece, microphone, voice, report)
         line.on_transfer = lambda target: report(
             {"at": round(monotonic() - answered, 3), "event": "transferred", "text": target}
         )
         recording = StereoRecording(options.record, answered) if options.record else None
-        _connect(line, earpiece, microphone, recording)
+        _connect_handset(line, earpiece, microphone, recording)
         report({"at": 0.0, "event": "answered", "text": options.target})
         await _follow(line, caller, steps, options.seconds)
         ended = line.ended.result() if line.ended.done() else "we hung up"
         await line.hang_up()
         earpiece.close()
-        await _last_words(earpiece)
+        await _wait_for_last_words(earpiece)
         report({"at": round(monotonic() - answered, 3), "event": "ended", "text": ended})
         if options.script:
             figures = caller.figures()
-            event = {"at": round(monotonic() - answered, 3), "event": "figures", "text": _in_words(figures)}
+            event = {"at": round(monotonic() - answered, 3), "event": "figures", "text": _figures_line(figures)}
             report({**event, **figures.to_json()})
         if recording:
             await asyncio.to_thread(recording.close)
@@ -98,7 +98,7 @@ async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: fl
     await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     if line.ended.done() and not running.done():
         running.cancel()
-    # A second to come to an end by itself; a step that waits is cancelled by the timeout. Its errors are raised here.
+    # The script has one more second to end by itself; then a waiting step is cancelled. Its errors are raised here.
     try:
         async with asyncio.timeout(1.0):
             await running
@@ -106,8 +106,8 @@ async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: fl
         pass
 
 
-async def _last_words(earpiece: Earpiece) -> None:
-    """Wait until the agent's last words are recognised, which takes a while on a busy machine."""
+async def _wait_for_last_words(earpiece: Earpiece) -> None:
+    """Wait until the agent's last words are recognised, at most `LAST_WORDS_SECONDS`."""
     try:
         async with asyncio.timeout(LAST_WORDS_SECONDS):
             while earpiece.recognising:
@@ -117,7 +117,7 @@ async def _last_words(earpiece: Earpiece) -> None:
         pass
 
 
-def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: StereoRecording | None) -> None:
+def _connect_handset(line: Line, earpiece: Earpiece, microphone: Microphone, recording: StereoRecording | None) -> None:
     """Join the handset to the line, with the recording in between if there is one: caller left, agent right."""
     if recording is None:
         line.media.start(earpiece.on_frame, microphone.next_frame)
@@ -129,7 +129,7 @@ def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: 
 
     def speak() -> bytes | None:
         frame = microphone.next_frame()
-        # Called on the thread that sends; the recording takes frames from both threads.
+        # This runs on the sending thread; the recording takes frames from both threads.
         if frame:
             recording.left(frame, monotonic())
         return frame
@@ -139,11 +139,12 @@ def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: 
 
 @asynccontextmanager
 async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]:
-    """Call the target by its kind: the URL of a webhook or media stream, or a SIP URI."""
-    if target.startswith(_STREAMS):
+    """Call the target, which is a SIP URI or the URL of a webhook or media stream."""
+    if target.startswith(_STREAM_SCHEMES):
         from callagent.phone.lines import StreamPhone
 
         token = config.twilio.auth_token.get_secret_value()
+        # The number called is fictional (555-01XX); the server's settings decide which agent answers it.
         async with StreamPhone.dial(target, token, caller, "+15550199") as line:
             yield line
     else:
@@ -153,10 +154,10 @@ async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]
             yield line
 
 
-async def _engines(
+async def _open_engines(
     config: Config, steps: Sequence[Step], stack: AsyncExitStack
 ) -> tuple[Recognizer | None, Voice | None]:
-    """Return recogniser and voice; without the extra `local` the phone still plays files and measures times."""
+    """Return recogniser and voice, None without the extra `local`. Raises `MissingExtra` if a voice is needed."""
     from callagent.speech import SpeechOptions, open_recognizer, open_voice
 
     speaks = any(step.verb in ("say", "interrupt", "backchannel") for step in steps)
@@ -175,7 +176,7 @@ async def _engines(
     return recognizer, voice
 
 
-def _in_words(figures: Figures) -> str:
+def _figures_line(figures: Figures) -> str:
     """Return the figures in one line."""
     parts = [f"{figures.turns} turns", f"{len(figures.missed_turns)} missed"]
     for seconds, what in ((figures.response_seconds, "answered after"), (figures.yield_seconds, "yielded after")):
@@ -192,7 +193,7 @@ def _json_report(event: PhoneEvent) -> None:
 
 
 def _text_report(event: PhoneEvent) -> None:
-    # The text is None where the words were not recognised, which needs the extra `local`.
+    # The text is None where there is no recogniser (extra `local`).
     text = event["text"] if event["text"] is not None else f"({event.get('seconds', 0)} s of speech)"
     note = f"   [answered after {event['response_delay']:.2f} s]" if "response_delay" in event else ""
     if event.get("interrupting"):

@@ -1,4 +1,4 @@
-"""What a call was like for the caller, in figures: response, yielding, talk-over, missed turns, words. No I/O.
+"""Figures of a call from the caller's side: response times, yielding, talk-over, missed turns, words. No I/O.
 
 All times are seconds since the answer. A span is the beginning and the end of a sound.
 """
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Span = tuple[float, float]
-TURNS = ("say", "play", "press", "interrupt")
+TURN_VERBS = ("say", "play", "press", "interrupt")
 """The verbs of a script that the agent should answer."""
 YIELD_WINDOW = 3.0
-"""Seconds after an interruption by which the agent must be silent to have yielded."""
-GOES_ON_WITHIN = 3.0
+"""Seconds after an interruption begins within which the agent must fall silent to have yielded."""
+GOING_ON_WINDOW = 3.0
 """Seconds after a backchannel within which the agent must be heard to have gone on."""
 
 
@@ -36,14 +36,15 @@ class Figures:
     missed_turns: list[str] = field(default_factory=list)
     """Turns of the caller that the agent left unanswered until the caller's next one."""
     response_seconds: list[float] = field(default_factory=list)
-    """From the end of the caller's words to the agent's first sound, for each answer."""
+    """For each answer, the time from the end of the caller's words to the agent's first sound."""
     yield_seconds: list[float] = field(default_factory=list)
-    """From the first sound of an interruption to the agent's last."""
+    """For each interruption, the time from its first sound to the agent's last."""
     not_yielded: list[str] = field(default_factory=list)
+    """Interruptions over which the agent kept speaking."""
     stopped_by_backchannel: list[str] = field(default_factory=list)
-    """Listener's words after which the agent did not go on."""
+    """Backchannels after which the agent did not go on."""
     talk_over_seconds: float = 0.0
-    """Seconds in which both spoke, without backchannels."""
+    """Seconds in which both spoke, backchannels not counted."""
     words_heard: int = 0
     not_heard: list[str] = field(default_factory=list)
     """The patterns that the script waited for and the agent did not say."""
@@ -63,26 +64,26 @@ class Figures:
 
 
 def measure(actions: Sequence[CallerAction], agent: Sequence[Span], ended: float) -> Figures:
-    """Return the figures of a call. `agent` are the spans in which it was heard; `ended` is the end of the call."""
+    """Return the figures of a call. `agent` holds the spans in which the agent was heard; `ended` is the call's end."""
     figures = Figures()
-    turns = [action for action in actions if action.verb in TURNS]
+    turns = [action for action in actions if action.verb in TURN_VERBS]
     figures.turns = len(turns)
     for number, action in enumerate(turns):
         until = turns[number + 1].started if number + 1 < len(turns) else ended
-        _answered(figures, action, agent, until)
+        _count_answer(figures, action, agent, until)
     for action in actions:
         if action.verb == "interrupt":
-            _yielded(figures, action, agent)
+            _count_yield(figures, action, agent)
         elif action.verb == "backchannel":
-            _went_on(figures, action, agent)
+            _count_going_on(figures, action, agent)
     # Backchannels are left out: they are meant to be spoken into the agent's words.
     spoken = [(action.started, action.ended) for action in actions if action.verb in ("say", "play", "interrupt")]
     figures.talk_over_seconds = sum(_overlap(mine, theirs) for mine in spoken for theirs in agent)
     return figures
 
 
-def _answered(figures: Figures, action: CallerAction, agent: Sequence[Span], until: float) -> None:
-    # Keys end with a pause, which is still being sent when the agent may already answer: count from the first key.
+def _count_answer(figures: Figures, action: CallerAction, agent: Sequence[Span], until: float) -> None:
+    # The agent may answer keys while their last pause is still being sent, so answers count from the first key.
     after = action.started if action.verb == "press" else action.ended
     starts = [start for start, _ in agent if after < start <= until]
     if starts:
@@ -91,20 +92,20 @@ def _answered(figures: Figures, action: CallerAction, agent: Sequence[Span], unt
         figures.missed_turns.append(action.text)
 
 
-def _yielded(figures: Figures, action: CallerAction, agent: Sequence[Span]) -> None:
+def _count_yield(figures: Figures, action: CallerAction, agent: Sequence[Span]) -> None:
     over = [span for span in agent if span[0] <= action.started <= span[1]]
-    # The agent had stopped by itself before the caller's first sound: there was nothing to yield.
+    # If the agent had stopped by itself before the caller's first sound, there was nothing to yield.
     if not over:
         return
-    took = over[0][1] - action.started
-    if took <= YIELD_WINDOW:
-        figures.yield_seconds.append(took)
+    seconds = over[0][1] - action.started
+    if seconds <= YIELD_WINDOW:
+        figures.yield_seconds.append(seconds)
     else:
         figures.not_yielded.append(action.text)
 
 
-def _went_on(figures: Figures, action: CallerAction, agent: Sequence[Span]) -> None:
-    if not any(start <= action.ended + GOES_ON_WITHIN and end > action.ended for start, end in agent):
+def _count_going_on(figures: Figures, action: CallerAction, agent: Sequence[Span]) -> None:
+    if not any(start <= action.ended + GOING_ON_WINDOW and end > action.ended for start, end in agent):
         figures.stopped_by_backchannel.append(action.text)
 
 

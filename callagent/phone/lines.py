@@ -43,27 +43,28 @@ class Line(Protocol):
     async def send_digits(self, digits: str) -> None: ...
 
     def lose(self, share: float) -> None:
-        """Lose a share of the packets that we send, 0 to 1. Raises `UserError` where the wire loses none."""
+        """Lose a share, 0 to 1, of the packets that we send. Raises `UserError` where no packets are sent."""
 
     async def hang_up(self) -> None:
         """End the call, in bounded time. Idempotent."""
 
 
 ANSWER_SECONDS = 30.0
-_REMEDIES = {
+_REMEDIES = {  # what the user can do, by the SIP status of a refused call
     486: "; the server limits the calls of one number (limits.caller_calls…): call from another one with --caller"
 }
-_PORTS = (30000, 39999)
+_RTP_PORTS = (30000, 39999)
+"""Lowest and highest port; those of a server on this machine are lower."""
 
 
 class LossyPorts(RtpPorts):
-    """Ports whose sockets lose a share of what is sent, 0 to 1."""
+    """RTP ports whose sockets lose a share, 0 to 1, of the packets sent."""
 
     share = 0.0
 
     def bind(self) -> socket.socket:
         bound = super().bind()
-        # The same descriptor in a socket of the other class: what is bound stays bound.
+        # The lossy socket takes over the descriptor, which stays bound.
         lossy = _LossySocket(bound.family, bound.type, bound.proto, bound.detach())
         lossy.setblocking(False)
         lossy.ports = self
@@ -88,8 +89,8 @@ class SipLine:
         self.transfer_headers: Mapping[str, str] = {}
         """The headers of the latest transfer that the server asked for."""
         self._leg = leg
-        leg.on_transfer_request = self._transfer
-        leg.listen(self._event)
+        leg.on_transfer_request = self._report_transfer
+        leg.listen(self._handle_event)
 
     async def send_digits(self, digits: str) -> None:
         await self._leg.send_digits(digits)
@@ -100,13 +101,13 @@ class SipLine:
     async def hang_up(self) -> None:
         await self._leg.hang_up(EndReason.CALLER_HANGUP)
 
-    def _transfer(self, target: str, headers: Mapping[str, str]) -> None:
+    def _report_transfer(self, target: str, headers: Mapping[str, str]) -> None:
         # The phone calls nobody else: it says at once that the target has answered, so that the server hangs up.
         self.transfer_headers = headers
         self.on_transfer(target)
         self._leg.report_transfer(200)
 
-    def _event(self, event: LegEvent) -> None:
+    def _handle_event(self, event: LegEvent) -> None:
         if isinstance(event, CallerHungUp | LegFailed) and not self.ended.done():
             self.ended.set_result("the server hung up" if isinstance(event, CallerHungUp) else event.detail)
 
@@ -120,13 +121,13 @@ async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
         _expect_listener(host, target)
     pump = Pump()
     pump.start()
-    ports = LossyPorts(host, *_PORTS)
+    ports = LossyPorts(host, *_RTP_PORTS)
     legs = SipLegFactory(ports, pump)
     try:
         await legs.open(host, 0, UserAgentSettings(admit=lambda source: "phone", accepts_transfers=True))
-        leg = await _dialled(legs, target, f"sip:{caller}@{host}")
+        leg = await _dial(legs, target, f"sip:{caller}@{host}")
         try:
-            yield SipLine(leg, await _answered(leg, target), ports)
+            yield SipLine(leg, await _wait_for_answer(leg, target), ports)
         finally:
             await leg.hang_up(EndReason.CALLER_HANGUP)
     finally:
@@ -134,14 +135,14 @@ async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
         pump.stop()
 
 
-async def _dialled(legs: SipLegFactory, target: str, caller: str) -> SipLeg:
+async def _dial(legs: SipLegFactory, target: str, caller: str) -> SipLeg:
     try:
         return await legs.dial(target, caller=caller)
     except (ValueError, OSError, PortsExhausted) as error:
         raise UserError(f"'{target}' cannot be called: {error}") from None
 
 
-async def _answered(leg: SipLeg, target: str) -> Media:
+async def _wait_for_answer(leg: SipLeg, target: str) -> Media:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await leg.answer()
@@ -164,9 +165,9 @@ def _local_host(target: str) -> str:
 
 
 def _expect_listener(host: str, target: str) -> None:
-    """Raise `UserError` if nobody listens on this machine, where the kernel says so at once.
+    """Raise `UserError` if nobody listens on this machine; its kernel reports that at once.
 
-    Without the probe the INVITE would be sent again for 32 s.
+    Without this probe the INVITE would be repeated for 32 s (RFC 3261 §17.1.1.2).
     """
     uri = Uri.parse(target)
     peer = uri.bare_host if uri.bare_host != "localhost" else host
@@ -184,9 +185,13 @@ def _expect_listener(host: str, target: str) -> None:
 
 
 DIAL_SECONDS: Final = 10.0
+"""Time for webhook and stream to answer."""
 DIGIT_SECONDS: Final = 0.2
+"""Wait after each key."""
 CLOSE_SECONDS: Final = 2.0
+"""Time for the stream to close."""
 _SILENCE: Final = b"\xff" * FRAME_SAMPLES
+"""A frame of silence in μ-law."""
 
 
 class NotAnswered(UserError):
@@ -194,15 +199,15 @@ class NotAnswered(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Invitation:
-    """The stream that a webhook's TwiML asks for: its URL, and the parameters of its start message."""
+class _RequestedStream:
+    """The stream that a webhook asks for in TwiML (Twilio's XML): its URL, and the parameters of its start message."""
 
     url: str
     parameters: Mapping[str, str]
 
 
 class StreamMedia:
-    """Implements `Media`. What the server queues is played at 20 ms a frame, as a carrier would."""
+    """Implements `Media` for a carrier's stream: queued audio is played at one frame per 20 ms, as a carrier does."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -210,10 +215,11 @@ class StreamMedia:
         self._source: FrameSource = lambda: None
         self._queue = bytearray()
         self._queued = self._played = 0
+        # Both count octets, which are samples of μ-law.
         self.cleared = 0
-        """How often the server dropped what had not been played."""
+        """How often the server dropped the queue."""
         self._marks: deque[tuple[str, int]] = deque()
-        """The marks that are not reached yet, each with the number of octets queued before it."""
+        """Marks that are not reached yet, each with the number of octets queued before it."""
         self._statistics = MediaStatistics(codec="PCMU/8000")
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
@@ -237,6 +243,7 @@ class StreamMedia:
         self._statistics.packets_received += 1
 
     def mark(self, name: str) -> None:
+        """Set a mark behind the queued audio."""
         self._marks.append((name, self._queued))
 
     def drop(self) -> None:
@@ -246,8 +253,8 @@ class StreamMedia:
         self._queue.clear()
         self._played = self._queued
 
-    def reached(self) -> list[str]:
-        """Return the marks that were reached since the last call."""
+    def take_reached_marks(self) -> list[str]:
+        """Return the marks that were reached since the last call of this method."""
         names = []
         while self._marks and self._marks[0][1] <= self._played:
             names.append(self._marks.popleft()[0])
@@ -296,18 +303,18 @@ class StreamPhone:
         async with ClientSession() as session:
             try:
                 async with asyncio.timeout(DIAL_SECONDS):
-                    invitation = await _ask(session, _voice_url(target), form, auth_token)
-                    signature = _signature(auth_token, invitation.url, {})
+                    stream = await _request_stream(session, _voice_url(target), form, auth_token)
+                    signature = _signature(auth_token, stream.url, {})
                     headers = {"X-Twilio-Signature": signature}
-                    socket = await session.ws_connect(invitation.url, headers=headers, max_msg_size=1 << 20)
+                    socket = await session.ws_connect(stream.url, headers=headers, max_msg_size=1 << 20)
             except (ClientError, OSError) as error:
                 raise NotAnswered(f"{target} could not be called: {error or 'no answer in time'}") from None
             phone = StreamPhone(socket, f"MZ{token_hex(16)}")
-            async with phone._talk(form, invitation.parameters):
+            async with phone._talk(form, stream.parameters):
                 yield phone
 
     def lose(self, share: float) -> None:
-        raise UserError("a media stream loses no packets; call the server by SIP for `packet_loss`")
+        raise UserError("a media stream has no packets to lose; call the server by SIP for `packet_loss`")
 
     async def send_digits(self, digits: str) -> None:
         for digit in digits:
@@ -344,7 +351,7 @@ class StreamPhone:
             },
         )
         # Two tasks, because a frame is due every 20 ms whether or not a message comes in.
-        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._keep_time())]
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._play_and_send())]
         try:
             yield
         finally:
@@ -367,7 +374,7 @@ class StreamPhone:
             await self._answer_marks()
         self._end(f"the server closed the stream ({self._socket.close_code})")
 
-    async def _keep_time(self) -> None:
+    async def _play_and_send(self) -> None:
         """Play and send a frame every 20 ms, at absolute times, so that lateness does not add up."""
         await self.media.started.wait()
         loop = asyncio.get_running_loop()
@@ -379,18 +386,18 @@ class StreamPhone:
             payload = base64.b64encode(self.media.speak()).decode("ascii")
             media = {"track": "inbound", "chunk": str(self._chunk), "timestamp": str(self._chunk * 20)}
             await self._send("media", media={**media, "payload": payload})
-            # Added to the due time, not to the present one: what one frame is late, the next is not.
+            # Counting from the due time, not from the present one, keeps the delay of one frame out of the next.
             due += FRAME_SECONDS
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     async def _answer_marks(self) -> None:
-        for name in self.media.reached():
+        for name in self.media.take_reached_marks():
             await self._send("mark", mark={"name": name})
 
     async def _send(self, event: str, **contents: object) -> None:
         message = {"event": event, "sequenceNumber": str(self._sequence), "streamSid": self._stream_sid, **contents}
         self._sequence += 1
-        # A socket that breaks ends the call; the task that listens to it need not notice first.
+        # A broken socket ends the call at once: the listening task may notice it later.
         try:
             await self._socket.send_str(json.dumps(message))
         except ConnectionError:
@@ -401,13 +408,17 @@ class StreamPhone:
             self.ended.set_result(how)
 
 
-async def _ask(session: ClientSession, url: str, form: Mapping[str, str], auth_token: str) -> _Invitation:
-    """Ask the webhook as the carrier does, and return where its answer sends the stream. Raises `NotAnswered`."""
+async def _request_stream(
+    session: ClientSession, url: str, form: Mapping[str, str], auth_token: str
+) -> _RequestedStream:
+    """Post the carrier's form to the webhook, and return the stream of its answer. Raises `NotAnswered`."""
     headers = {"X-Twilio-Signature": _signature(auth_token, url, form)}
     async with session.post(url, data=form, headers=headers) as response:
         text = await response.text()
     if response.status == 403:
-        raise NotAnswered(f"{url} refused the signature: is this its public URL, and the auth token the same?")
+        raise NotAnswered(
+            f"{url} refused the signature; check that it is the server's public URL and twilio.auth_token the server's"
+        )
     if response.status != 200:
         raise NotAnswered(f"{url} answered {response.status} {response.reason}")
     try:
@@ -417,7 +428,7 @@ async def _ask(session: ClientSession, url: str, form: Mapping[str, str], auth_t
     if stream is None:
         raise NotAnswered(f"{url} did not take the call: {text[:200]}")
     parameters = {p.get("name", ""): p.get("value", "") for p in stream.findall("Parameter")}
-    return _Invitation(stream.get("url", ""), parameters)
+    return _RequestedStream(stream.get("url", ""), parameters)
 
 
 def _voice_url(target: str) -> str:

@@ -40,7 +40,7 @@ class Talker:
         self.clock = clock
         self.microphone = Microphone()
         self.earpiece = Earpiece(lambda heard: None)
-        self.earpiece.use(None, clock())
+        self.earpiece.listen(None, clock())
         self.frames = 0
         self.sounded = self.silent = clock()
         """Seconds of `clock` at which there was sound on the line last, and none."""

@@ -104,9 +104,9 @@ class Call:
         self.line = FakeLine()
         self.microphone = Microphone()
         self.events: list[dict[str, Any]] = []
-        self.earpiece = Earpiece(lambda heard: self.caller.heard(heard))
+        self.earpiece = Earpiece(lambda utterance: self.caller.report_utterance(utterance))
         self.caller = Caller(self.line, self.earpiece, self.microphone, FakeVoice(), self.events.append)
-        self.earpiece.use(Words(self.earpiece, words), self.now)
+        self.earpiece.listen(Words(self.earpiece, words), self.now)
         self.sent: list[float] = []
         """Seconds at which the caller's speech left."""
 

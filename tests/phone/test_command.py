@@ -119,7 +119,7 @@ async def test_a_call_with_keys_a_file_and_a_recording(
     recording = tmp_path / "new" / "call.wav"
     async with agent(8.0) as (target, heard):
         arguments = options(target, "--play", str(tone), "--record", str(recording), "--json")
-        status = await command._phone(Config(), arguments, [command.Step("play", str(tone))], command._json_report)
+        status = await command._run_call(Config(), arguments, [command.Step("play", str(tone))], command._json_report)
     assert status == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events] == ["answered", "agent", "caller", "agent", "ended", "recording"]
@@ -139,7 +139,7 @@ async def test_a_server_that_refuses_is_quoted() -> None:
     server = await Endpoint.open("127.0.0.1", 0, UserAgentSettings(admit=lambda source: "test"), refuse)
     target = f"sip:agent@127.0.0.1:{server.local_address[1]}"
     with pytest.raises(UserError, match="did not answer: 486 Busy Here"):
-        await command._phone(Config(), options(target), [], command._json_report)
+        await command._run_call(Config(), options(target), [], command._json_report)
     await server.close()
 
 

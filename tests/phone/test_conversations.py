@@ -142,8 +142,8 @@ async def converse(script: Path) -> tuple[Figures, CallRecord, list[str]]:
     while "answer" not in leg.did:
         await asyncio.sleep(0.01)
     told: list[dict[str, Any]] = []
-    earpiece = Earpiece(lambda heard: caller.heard(heard))
-    earpiece.use(await WordEars(vocabulary).open(earpiece.on_transcript), loop.time())
+    earpiece = Earpiece(lambda utterance: caller.report_utterance(utterance))
+    earpiece.listen(await WordEars(vocabulary).open(earpiece.on_transcript), loop.time())
     caller = Caller(wire, earpiece, microphone, WordVoice(vocabulary), told.append, loop.time)
     wire.media.start(earpiece.on_frame, microphone.next_frame)
     ticking = asyncio.create_task(wire.run())
@@ -222,9 +222,9 @@ async def test_a_conversation_over_rtp(name: str) -> None:
     vocabulary = Vocabulary()
     with own_time() as clock:
         async with desk(vocabulary) as address, dial_sip(address, "+15550100") as line:
-            microphone, earpiece = Microphone(clock), Earpiece(lambda heard: caller.heard(heard))
+            microphone, earpiece = Microphone(clock), Earpiece(lambda utterance: caller.report_utterance(utterance))
             stream = await WordEars(vocabulary).open(earpiece.on_transcript)
-            earpiece.use(stream, clock())
+            earpiece.listen(stream, clock())
             caller = Caller(line, earpiece, microphone, WordVoice(vocabulary), lambda event: None, clock)
             line.media.start(lambda pcm, now: earpiece.on_frame(pcm, clock()), microphone.next_frame)
             await caller.run(load_script(script))

@@ -12,7 +12,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.errors import UserError
-from callagent.phone.handset import Earpiece, Heard, Microphone, mumble, read_wav, synthesise
+from callagent.phone.handset import AgentUtterance, Earpiece, Microphone, mumble, read_wav, synthesise
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
 
 LOUD = b"\x10\x20" * (FRAME_BYTES // 2)
@@ -42,10 +42,10 @@ class Stream:
 
 class Listening:
     def __init__(self, *, recognised: bool = True) -> None:
-        self.heard: list[Heard] = []
+        self.heard: list[AgentUtterance] = []
         self.earpiece = Earpiece(self.heard.append)
         self.stream = Stream()
-        self.earpiece.use(self.stream if recognised else None, answered=100.0)
+        self.earpiece.listen(self.stream if recognised else None, answered=100.0)
         self.now = 100.0
 
     def hear(self, frame: bytes, seconds: float) -> None:

@@ -114,15 +114,15 @@ async def test_marks_come_up_when_what_was_before_them_is_played() -> None:
     media.mark("at once")
     media.queue(b"\x00" * 200)
     media.mark("later")
-    assert media.reached() == ["at once"]
+    assert media.take_reached_marks() == ["at once"]
     media.play(0.0)
-    assert media.reached() == []
+    assert media.take_reached_marks() == []
     media.play(0.02)
-    assert media.reached() == ["later"]
+    assert media.take_reached_marks() == ["later"]
     media.queue(b"\x00" * 1000)
     media.mark("dropped")
     media.drop()
-    assert media.reached() == ["dropped"]
+    assert media.take_reached_marks() == ["dropped"]
     media.play(0.04)
     assert [len(frame) for frame in heard] == [FRAME_BYTES] * 3
     assert heard[2] == SILENCE
