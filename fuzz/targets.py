@@ -29,7 +29,7 @@ from callagent.sip import (
     parse_message,
 )
 from callagent.sip.connections import Framer
-from callagent.sip.digest import Authenticator, authorize
+from callagent.sip.digest import Authenticator, authorization_for
 from callagent.sip.message.message import respond_to
 from callagent.sip.session_description import SessionDescription
 
@@ -154,7 +154,7 @@ def digest(data: bytes) -> None:
     verdict = Authenticator(_DIGEST).check(request, Hop(*_PEER), 1000.0)
     assert verdict.trunk is None
     refusal = respond_to(request, 401, tag="2", headers=[("WWW-Authenticate", text)])
-    proof = authorize(request, refusal, Credentials("ann", "secret", "here"))
+    proof = authorization_for(request, refusal, Credentials("ann", "secret", "here"))
     # Ours goes to its realm only.
     assert proof is None or "here" in text
 

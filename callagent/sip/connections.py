@@ -19,26 +19,28 @@ from callagent.sip.message import Hop
 from callagent.sip.tls import TlsContexts
 
 MAX_STREAM_MESSAGE = 64 * 1024
+"""Octets of one message with its body."""
 
 _LENGTH = re.compile(rb"^(?:content-length|l)[ \t]*:[ \t]*([0-9]{1,10})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _HAS_LENGTH = re.compile(rb"^(?:content-length|l)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _HAS_TYPE = re.compile(rb"^(?:content-type|c)[ \t]*:", re.IGNORECASE | re.MULTILINE)
-_END = b"\r\n\r\n"
+_CRLF_CRLF = b"\r\n\r\n"
 
 
 class Framer:
-    """The messages of one stream; once `broken` is set, nothing more can be read from it."""
+    """A divider of one stream into messages; once `broken` is set, it returns no more."""
 
     def __init__(self) -> None:
         self.broken: bytes | None = None
-        """The head of a message without a valid length, to be answered 400; empty if there is nothing to answer."""
+        """None while the stream can be read; then the head of the message whose length is invalid or too large, to be
+        answered 400, or empty if there is no head to answer."""
         self.pings = 0
         """Keep-alives that were received; the caller answers each with CRLF (RFC 5626 §3.5.1) and resets the number."""
         self._buffer = bytearray()
         self._searched = 0
 
     @property
-    def partial(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether a message has begun and not ended."""
         return bool(self._buffer)
 
@@ -54,15 +56,15 @@ class Framer:
 
     def _next(self) -> bytes | None:
         self._skip_keep_alives()
-        end = self._buffer.find(_END, self._searched)
+        end = self._buffer.find(_CRLF_CRLF, self._searched)
         if end < 0:
             # The next search begins before the end: the blank line may be split over two reads.
-            self._searched = max(0, len(self._buffer) - len(_END) + 1)
+            self._searched = max(0, len(self._buffer) - len(_CRLF_CRLF) + 1)
             if len(self._buffer) > MAX_STREAM_MESSAGE:
                 self._break(b"")
             return None
-        head = bytes(self._buffer[: end + len(_END)])
-        # By patterns, because the message is parsed only when it is whole, and then by the user agent.
+        head = bytes(self._buffer[: end + len(_CRLF_CRLF)])
+        # Patterns find the length, because the user agent parses the message, and only when it is whole.
         length = _length_of(head)
         if length is None or len(head) + length > MAX_STREAM_MESSAGE:
             self._break(head)
@@ -80,9 +82,9 @@ class Framer:
             return
         rest = self._buffer.lstrip(b"\r\n")
         blank = bytes(self._buffer[: len(self._buffer) - len(rest)])
-        self.pings += blank.count(_END)
+        self.pings += blank.count(_CRLF_CRLF)
         # An incomplete keep-alive (CRLF without the second CRLF) stays for the next read.
-        keep = b"" if rest else blank[len(blank) - len(blank) % len(_END) :]
+        keep = b"" if rest else blank[len(blank) - len(blank) % len(_CRLF_CRLF) :]
         self._buffer = bytearray(keep) + rest
 
     def _break(self, head: bytes) -> None:
@@ -91,7 +93,10 @@ class Framer:
 
 
 def _length_of(head: bytes) -> int | None:
-    """Return the octets of the body, 0 without Content-Length; None if that is invalid, or absent beside a type."""
+    """Return the length of the body in octets.
+
+    0: neither Content-Length nor Content-Type is given. None: Content-Length is invalid, or missing for a Content-Type.
+    """
     lengths = _LENGTH.findall(head)
     if len(lengths) == 1 and len(_HAS_LENGTH.findall(head)) == 1:
         return int(lengths[0])
@@ -101,7 +106,7 @@ def _length_of(head: bytes) -> int | None:
 log = get_logger(__name__)
 
 _RETRY_SECONDS = 0.1
-"""Between attempts to accept while they fail: the loop does not spin, and the kernel keeps the connections waiting."""
+"""Pause after a failed accept, so that the loop does not spin; the kernel keeps the connections waiting."""
 
 
 async def accept_connections(
@@ -117,7 +122,7 @@ async def accept_connections(
         try:
             accepted = await loop.sock_accept(listener)
         except OSError as error:
-            # No descriptor is free, or the peer has gone already. One log line until a connection is accepted again.
+            # No descriptor is free, or the peer has gone already. Only the first failure in a row is logged.
             if not failing:
                 log.warning(failure, error=str(error))
             failing = True
@@ -128,12 +133,14 @@ async def accept_connections(
 
 
 MAX_CONNECTIONS = 2000
+"""Connections of all peers, with the handshakes in progress."""
 MAX_PER_HOST = 1200
 """Connections of one address: a NAT, or a proxy of a carrier, brings those of many phones."""
 MAX_UNSENT = 256 * 1024
 """Octets that wait to be sent to a peer before its connection is aborted."""
 
 Key = tuple[str, str, int]
+"""Transport, host and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +148,13 @@ class StreamLimits:
     """Time limits of connections, in seconds."""
 
     message: float = 30.0
-    """From the connection to its first message, and from the first to the last octet of a message."""
+    """Until the first message of a connection, and from the first to the last octet of each message."""
     idle: float = 900.0
-    """Without any message or keep-alive."""
+    """How long a connection may carry neither a message nor a keep-alive."""
     connect: float = 5.0
     """For a connection and its TLS handshake, in either direction."""
     trial: float = 1.5
-    """For a connection that falls back to UDP: long enough for one SYN to be repeated, after a second."""
+    """For a connection that falls back to UDP: long enough for TCP to repeat its SYN after a second."""
 
 
 class Connection(asyncio.Protocol):
@@ -155,14 +162,14 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: Connections, transport_name: str, hop: Hop | None = None) -> None:
         """`hop` is where we connect to; None: the peer connects to us."""
-        self.outgoing = hop is not None
+        self.is_outgoing = hop is not None
         self.hop = hop or Hop("", 0, transport_name)
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._framer = Framer()
         self._transport: asyncio.Transport | None = None
-        self._served = False
-        self._since = self._loop.time()
+        self._has_received = False
+        self._active_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -185,19 +192,19 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if not self.outgoing:
+        if not self.is_outgoing:
             host, port = transport.get_extra_info("peername")[:2]
             self.hop = Hop(host, port, self.hop.transport, connection=port)
         self._owner.add(self)
-        self._timer = self._loop.call_later(self._owner.limits.message, self._check)
+        self._timer = self._loop.call_later(self._owner.limits.message, self._check_idle)
 
     def data_received(self, data: bytes) -> None:
         messages = self._framer.feed(data)
         # Octets of an unfinished message are no sign of life: a peer that sends one octet at a time is closed, too.
-        if messages or not self._framer.partial:
-            self._since = self._loop.time()
+        if messages or not self._framer.is_partial:
+            self._active_at = self._loop.time()
         for message in messages:
-            self._served = True
+            self._has_received = True
             self._owner.on_message(message, self.hop, True)
         if self._framer.pings:
             self.send(b"\r\n" * self._framer.pings)
@@ -213,23 +220,23 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         self._owner.remove(self)
 
-    def _check(self) -> None:
-        # One timer that looks at the time of the last message, instead of a timer that each message sets anew.
+    def _check_idle(self) -> None:
+        # One timer compares the time of the last message, so that no message has to set a timer anew.
         limits, now = self._owner.limits, self._loop.time()
-        waiting = self._framer.partial or not (self._served or self.outgoing)
+        waiting = self._framer.is_partial or not (self._has_received or self.is_outgoing)
         limit = limits.message if waiting else limits.idle
-        if now - self._since >= limit:
+        if now - self._active_at >= limit:
             log.info("sip_connection_idle", peer=self.hop.host, port=self.hop.port)
             self.close()
             return
         # We opened the connection, so we keep it and the bindings of NATs on its way alive (RFC 5626 §3.5.1).
-        if self.outgoing:
+        if self.is_outgoing:
             self.send(b"\r\n\r\n")
-        self._timer = self._loop.call_later(min(limits.message, limit - (now - self._since)), self._check)
+        self._timer = self._loop.call_later(min(limits.message, limit - (now - self._active_at)), self._check_idle)
 
 
 class Connections:
-    """All connections of an endpoint. Its owner is told of each message and of each connection that ends."""
+    """All connections of an endpoint; callbacks get each message, and each connection that ends or cannot be made."""
 
     def __init__(
         self,
@@ -239,7 +246,10 @@ class Connections:
         on_lost: Callable[[Hop], None],
         limits: StreamLimits,
     ) -> None:
-        """`admit` decides by IP address. `on_message` gets False if the stream is unreadable after this message."""
+        """`admit` tells whether an IP address may connect.
+
+        `on_message` gets a message, its source, and whether it is whole: False for a head without a valid length.
+        """
         self.limits = limits
         self.on_message = on_message
         self._tls = tls
@@ -256,7 +266,7 @@ class Connections:
         return len(self._open)
 
     def prepare(self) -> None:
-        """Load the trusted authorities in advance. Errors are left to the first connection that needs them."""
+        """Load the trusted authorities in advance. The first connection that needs them reports errors."""
         with contextlib.suppress(OSError):
             self._tls.client()
 
@@ -334,9 +344,9 @@ class Connections:
             if full or not self._admit(host):
                 accepted.close()
             else:
-                self._start(self._welcome(accepted, transport), f"welcome {host}")
+                self._start(self._complete_handshake(accepted, transport), f"accept {host}")
 
-    async def _welcome(self, accepted: socket.socket, transport: str) -> None:
+    async def _complete_handshake(self, accepted: socket.socket, transport: str) -> None:
         try:
             # A response is sent at once, and does not wait for an acknowledgement of the previous one (Nagle).
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,9 +1,9 @@
 """Digest access authentication in both roles (RFC 7616, RFC 8760).
 
-Our requests answer the challenges of trunks (`authorized`); `Authenticator` challenges peers, with signed nonces, each
-count accepted once, and a lock after many failures. Only a failure with a valid nonce that was signed for the sender's
-address counts towards the lock: an attacker who forges that address never receives the nonce, and so cannot lock its
-owner out.
+`authorize_request` answers the challenges of trunks. `Authenticator` challenges peers: its nonces are signed, each
+count of a nonce is accepted once, and an address is locked after many failures. Only a failure whose nonce was signed
+for the sender's address counts towards the lock: an attacker who forges that address never receives the nonce, and so
+cannot lock its owner out.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from callagent.sip.message import CSeq, Headers, Hop, Request, Response, quote, split_list, unquote
 
 ALGORITHMS = {"SHA-256": "sha256", "MD5": "md5"}
-"""Strongest first."""
-MAX_PROOFS = 3
+"""Names in SIP and in `hashlib`, the strongest first."""
+MAX_CHALLENGES = 3
 """Challenges that one request may answer: a proxy's, the server's, and one after a stale nonce."""
-_TOKENS = ("algorithm", "nc", "qop", "stale")
+_UNQUOTED = ("algorithm", "nc", "qop", "stale")
+"""Parameters whose values are written without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,11 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """The values that a digest is computed from, besides the password (RFC 7616 §3.4)."""
+class DigestInput:
+    """The values that a digest is computed from, besides the password (RFC 7616 §3.4).
+
+    `qop` is the quality of protection, `nc` the count of the nonce, and `cnonce` the nonce of the client.
+    """
 
     username: str
     realm: str
@@ -70,25 +74,27 @@ def parse_digest(value: str) -> dict[str, str]:
 
 
 def write_digest(fields: Mapping[str, str]) -> str:
-    written = (f"{name}={text if name in _TOKENS else quote(text)}" for name, text in fields.items())
+    written = (f"{name}={text if name in _UNQUOTED else quote(text)}" for name, text in fields.items())
     return "Digest " + ", ".join(written)
 
 
-def authorize(request: Request, refusal: Response, credentials: Credentials) -> tuple[str, str] | None:
+def authorization_for(request: Request, refusal: Response, credentials: Credentials) -> tuple[str, str] | None:
     """Return the header field that answers a 401 or 407.
 
-    None if no challenge is one that we can answer, is of another realm, or refuses the proof that was sent.
+    None if no challenge of our realm has a supported algorithm, or if the peer refuses the digest that was sent.
     """
-    asks, answers = ("Proxy-Authenticate", "Proxy-Authorization") if refusal.status == 407 else _PLAIN
-    # Of our realm only: the password must not go to whoever asks for it.
-    challenge = _choose(refusal.headers.values(asks), credentials.realm)
+    proxy = refusal.status == 407
+    asking = "Proxy-Authenticate" if proxy else "WWW-Authenticate"
+    answering = "Proxy-Authorization" if proxy else "Authorization"
+    # Only challenges of our realm are answered: no other server may get a digest of the password.
+    challenge = _choose_challenge(refusal.headers.values(asking), credentials.realm)
     if challenge is None:
         return None
     # A second challenge means that the password is wrong, unless the nonce was stale (RFC 7616 §3.3).
-    if answers in request.headers and challenge.get("stale", "").lower() != "true":
+    if answering in request.headers and challenge.get("stale", "").lower() != "true":
         return None
     qop = "auth" if "qop" in challenge else ""
-    proof = Proof(
+    digest = DigestInput(
         username=credentials.username,
         realm=challenge["realm"],
         method=request.method,
@@ -99,31 +105,31 @@ def authorize(request: Request, refusal: Response, credentials: Credentials) -> 
         nc="00000001" if qop else "",
         cnonce=secrets.token_hex(8) if qop else "",
     )
-    fields = {"username": proof.username, "realm": proof.realm, "nonce": proof.nonce, "uri": proof.uri}
-    fields |= {"response": proof.response(credentials.password), "algorithm": proof.algorithm}
+    fields = {"username": digest.username, "realm": digest.realm, "nonce": digest.nonce, "uri": digest.uri}
+    fields |= {"response": digest.response(credentials.password), "algorithm": digest.algorithm}
     # A peer of RFC 2069 offers no qop: it expects neither a count nor a nonce of the client.
     if qop:
-        fields |= {"cnonce": proof.cnonce, "qop": qop, "nc": proof.nc}
+        fields |= {"cnonce": digest.cnonce, "qop": qop, "nc": digest.nc}
     if "opaque" in challenge:
         fields["opaque"] = challenge["opaque"]
-    return answers, write_digest(fields)
+    return answering, write_digest(fields)
 
 
-def authorized(request: Request, refusal: Response, credentials: Credentials) -> Request | None:
-    """Return the request with its proof, for a new transaction; None if `authorize` finds nothing to answer.
+def authorize_request(request: Request, refusal: Response, credentials: Credentials) -> Request | None:
+    """Return the request with its digest, for a new transaction; None if `authorization_for` returns None.
 
-    The caller has to stop after `MAX_PROOFS` challenges.
+    The caller limits the repetitions to `MAX_CHALLENGES`.
     """
-    header = authorize(request, refusal, credentials)
+    header = authorization_for(request, refusal, credentials)
     if header is None:
         return None
-    again = repeated(request)
+    again = copy_for_retry(request)
     again.headers.set(*header)
     return again
 
 
-def repeated(request: Request) -> Request:
-    """Return the request for a new transaction: with the next CSeq, and without Via (RFC 3261 §8.1.3.5)."""
+def copy_for_retry(request: Request) -> Request:
+    """Return a copy of the request for a new transaction: with the next CSeq, and without Via (RFC 3261 §8.1.3.5)."""
     # A copy: the first transaction may still send the original again.
     again = Request(Headers(request.headers), request.body, request.method, request.uri)
     again.headers.remove("Via")
@@ -131,12 +137,9 @@ def repeated(request: Request) -> Request:
     return again
 
 
-_PLAIN = ("WWW-Authenticate", "Authorization")
-
-
-def _choose(values: Sequence[str], realm: str) -> dict[str, str] | None:
-    """Return the fields of the strongest challenge of our realm that we can answer."""
-    known: dict[str, dict[str, str]] = {}
+def _choose_challenge(values: Sequence[str], realm: str) -> dict[str, str] | None:
+    """Return the fields of the challenge of our realm with the strongest supported algorithm; None if there is none."""
+    usable: dict[str, dict[str, str]] = {}
     for value in values:
         try:
             fields = parse_digest(value)
@@ -145,8 +148,8 @@ def _choose(values: Sequence[str], realm: str) -> dict[str, str] | None:
         algorithm = fields.get("algorithm", "MD5").upper()
         qops = [qop.strip().lower() for qop in fields.get("qop", "auth").split(",")]
         if algorithm in ALGORITHMS and fields.get("realm") == realm and "auth" in qops:
-            known.setdefault(algorithm, {**fields, "algorithm": algorithm})
-    return next((known[algorithm] for algorithm in ALGORITHMS if algorithm in known), None)
+            usable.setdefault(algorithm, {**fields, "algorithm": algorithm})
+    return next((usable[algorithm] for algorithm in ALGORITHMS if algorithm in usable), None)
 
 
 def _hash(name: str, text: str) -> str:
@@ -157,25 +160,26 @@ NONCE_SECONDS = 60.0
 """How long a nonce is valid."""
 MAX_FAILURES = 5
 FAILURE_SECONDS = 60.0
-"""So many failures within this time lock an address."""
+"""`MAX_FAILURES` within this time lock an address."""
 PROVEN_SECONDS = 3600.0
 """How long a source that has proven a password is exempt from the lock and the rate limit of its address."""
 _MAX_NONCES = 20_000
 _MAX_HOSTS = 20_000
-_FIELDS = ("username", "realm", "nonce", "uri", "response", "cnonce", "nc", "qop")
+"""Nonces, and addresses with failures or proven passwords, that are remembered."""
+_REQUIRED_FIELDS = ("username", "realm", "nonce", "uri", "response", "cnonce", "nc", "qop")
 
 
-def _anywhere(host: str) -> bool:
+def _admit_any(host: str) -> bool:
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account that a peer proves to be served as a trunk."""
+    """The account by whose password a peer authenticates as a trunk."""
 
     trunk: str
     password: str = field(repr=False)
-    admits: Callable[[str], bool] = _anywhere
+    admits: Callable[[str], bool] = _admit_any
     """Whether the account may be used from this IP address."""
 
 
@@ -195,20 +199,21 @@ class Verdict:
     """The outcome of one check."""
 
     trunk: str | None
-    """The trunk whose account was proven; None otherwise."""
+    """The trunk of the account whose password was proven; None if none was."""
     challenges: tuple[str, ...] = ()
     """Values of WWW-Authenticate for a 401, the same for known and unknown users."""
 
 
 class Authenticator:
-    """Checks the proofs in requests; keeps counts of nonces, failures and proven sources in bounded memory."""
+    """Verifier of the digests in requests, with bounded memory of counts, failures and authenticated sources."""
 
     def __init__(self, settings: DigestSettings) -> None:
         self._settings = settings
         self._key = secrets.token_bytes(32)
-        # The proof of an unknown user is computed as well, so that the time does not reveal which users exist.
-        self._nobody = Account("", secrets.token_hex(16), lambda host: False)
+        # The digest of an unknown user is computed as well, so that the time does not reveal which users exist.
+        self._unknown_user = Account("", secrets.token_hex(16), lambda host: False)
         self._counts: dict[str, tuple[float, int]] = {}
+        """The time of each nonce that was used, and its highest count."""
         self._failures: dict[str, deque[float]] = {}
         self._proven: OrderedDict[_Source, float] = OrderedDict()
 
@@ -232,7 +237,7 @@ class Authenticator:
         return len(failures) >= MAX_FAILURES
 
     def check(self, request: Request, source: Hop, now: float) -> Verdict:
-        """Check the proof of a request; without a proof for our realm it gets a challenge."""
+        """Check the digest of a request; a request without one for our realm is challenged."""
         for value in request.headers.values("Authorization"):
             try:
                 fields = parse_digest(value)
@@ -246,26 +251,26 @@ class Authenticator:
         return self._challenge(source.host, now)
 
     def _check(self, method: str, fields: Mapping[str, str], host: str, now: float) -> Verdict:
-        # A proof whose nonce is not valid for this address is not computed at all: the response would tell a right
-        # password from a wrong one without counting as a failure.
+        # With an invalid nonce the digest is not checked at all: the response would tell a right password from a wrong
+        # one, and a wrong one would not count as a failure.
         if not self._is_live(fields.get("nonce", ""), host, now):
             return self._challenge(host, now, stale=True)
         algorithm = fields.get("algorithm", "MD5").upper()
-        complete = all(fields.get(name) for name in _FIELDS) and fields["qop"].lower() == "auth"
+        complete = all(fields.get(name) for name in _REQUIRED_FIELDS) and fields["qop"].lower() == "auth"
         if not complete or algorithm not in self._settings.algorithms:
             return self._fail(host, now)
-        account = self._settings.accounts.get(fields["username"], self._nobody)
-        # The URI is that of the proof: gateways may have rewritten the Request-URI since.
-        proof = Proof(
+        account = self._settings.accounts.get(fields["username"], self._unknown_user)
+        # The URI is that of the Authorization field, because proxies may have rewritten the Request-URI since.
+        digest = DigestInput(
             fields["username"], fields["realm"], method, fields["uri"], fields["nonce"],
             algorithm, fields["qop"], fields["nc"], fields["cnonce"],
         )  # fmt: skip
-        right = _same(proof.response(account.password), fields["response"].lower())
+        right = _is_equal(digest.response(account.password), fields["response"].lower())
         # A right password from a forbidden address counts as a failure: the response does not tell that it is right.
         if not right or not account.admits(host):
             return self._fail(host, now)
-        # After the password: only its owner may move the count, and a replay is told to use a new nonce.
-        if not self._counts_up(fields["nonce"], fields["nc"], now):
+        # The count is checked after the password, because only its owner may raise it. A replay gets a new nonce.
+        if not self._accept_count(fields["nonce"], fields["nc"], now):
             return self._challenge(host, now, stale=True)
         self._failures.pop(host, None)
         return Verdict(account.trunk)
@@ -273,9 +278,9 @@ class Authenticator:
     def _is_live(self, nonce: str, host: str, now: float) -> bool:
         """Whether we signed the nonce for this address within `NONCE_SECONDS`."""
         stamp, _, signature = nonce.partition("-")
-        return _same(signature, self._sign(stamp, host)) and now - NONCE_SECONDS <= _made(stamp) <= now + 1
+        return _is_equal(signature, self._sign(stamp, host)) and now - NONCE_SECONDS <= _time_of(stamp) <= now + 1
 
-    def _counts_up(self, nonce: str, nc: str, now: float) -> bool:
+    def _accept_count(self, nonce: str, nc: str, now: float) -> bool:
         """Remember the count of a valid nonce; False if it is not higher than all before (a replay)."""
         try:
             count = int(nc, 16)
@@ -283,7 +288,7 @@ class Authenticator:
             return False
         if len(nc) != 8 or count <= self._counts.get(nonce, (0.0, 0))[1]:
             return False
-        self._remember(nonce, _made(nonce), count, now)
+        self._store_count(nonce, _time_of(nonce), count, now)
         return True
 
     def _note_proven(self, source: Hop, now: float) -> None:
@@ -293,7 +298,7 @@ class Authenticator:
         if len(self._proven) > _MAX_HOSTS:
             self._proven.popitem(last=False)
 
-    def _remember(self, nonce: str, made: float, count: int, now: float) -> None:
+    def _store_count(self, nonce: str, made: float, count: int, now: float) -> None:
         if len(self._counts) >= _MAX_NONCES:
             self._counts = {own: seen for own, seen in self._counts.items() if seen[0] > now - NONCE_SECONDS}
         if len(self._counts) >= _MAX_NONCES:
@@ -318,7 +323,7 @@ class Authenticator:
         return Verdict(None, tuple(write_digest({**fields, "algorithm": name}) for name in self._settings.algorithms))
 
     def _sign(self, stamp: str, host: str) -> str:
-        return hmac.new(self._key, _octets(f"{stamp} {host}"), "sha256").hexdigest()[:32]
+        return hmac.new(self._key, _encode(f"{stamp} {host}"), "sha256").hexdigest()[:32]
 
 
 _Source = tuple[str, int, str]
@@ -329,15 +334,15 @@ def _source_of(hop: Hop) -> _Source:
     return (hop.host, hop.port, hop.transport)
 
 
-def _made(stamp: str) -> float:
+def _time_of(stamp: str) -> float:
     """Return when the nonce with this stamp was made; only for stamps whose signature is verified."""
     return int(stamp[:12], 16) / 1000
 
 
-def _same(one: str, other: str) -> bool:
+def _is_equal(one: str, other: str) -> bool:
     """Compare in a time that does not depend on where the texts differ."""
-    return hmac.compare_digest(_octets(one), _octets(other))
+    return hmac.compare_digest(_encode(one), _encode(other))
 
 
-def _octets(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Locates the servers of a SIP URI by NAPTR, SRV and address records (RFC 3263)."""
+"""Lookup of the servers of a SIP URI by the NAPTR, SRV and address records of DNS (RFC 3263)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("udp", "tcp", "tls")
 MAX_HOPS = 8
+"""Addresses that are tried for one URI."""
 _MAX_SECONDS = 5.0
 """Time limit for all queries of one URI together."""
 _MAX_QUERY_SECONDS = 2.0
@@ -37,7 +38,7 @@ class _Server:
 
 
 class Lookup:
-    """Looks up servers of one address family. Answers are cached for their TTL; no lookup blocks the event loop."""
+    """DNS client for one address family; answers are cached for their TTL, and no lookup blocks the event loop."""
 
     def __init__(self, family: socket.AddressFamily, nameserver: tuple[str, int] | None = None) -> None:
         """`nameserver`: host and port of a name server to ask in place of the system's; for tests."""
@@ -46,7 +47,7 @@ class Lookup:
         self._resolver: Resolver | None = None
 
     def prepare(self) -> None:
-        """Load the resolver in advance. An error is reported by the first lookup."""
+        """Load the resolver in advance. The first lookup reports an error."""
         import dns.exception
 
         with contextlib.suppress(dns.exception.DNSException, OSError):
@@ -59,13 +60,13 @@ class Lookup:
         """
         if transport_of(uri) not in TRANSPORTS:
             raise ValueError("Only the transports UDP, TCP and TLS are supported")
-        known = hop_of(uri)
-        if known is not None:
-            return (known,)
+        hop = hop_of(uri)
+        if hop is not None:
+            return (hop,)
         # The queries have one limit together: a caller who is being transferred waits for all of them.
         try:
             async with asyncio.timeout(_MAX_SECONDS):
-                hops = [hop for server in await self._servers(uri) for hop in await self._addresses(server, uri)]
+                hops = [each for server in await self._servers(uri) for each in await self._addresses(server, uri)]
         except TimeoutError:
             hops = []
         if not hops:
@@ -74,18 +75,18 @@ class Lookup:
 
     async def _servers(self, uri: Uri) -> list[_Server]:
         host, transport = uri.parameters.get("maddr") or uri.bare_host, transport_of(uri)
-        plain = [_Server(host, uri.port or default_port(transport), transport)]
-        # No SRV query for a URI with a port (§4.2), and for a name without a domain, which is local to this network.
+        fallback = [_Server(host, uri.port or default_port(transport), transport)]
+        # No SRV query for a URI with a port (§4.2), nor for a name without a domain, which is local to this network.
         if uri.port is not None or "." not in host:
-            return plain
+            return fallback
         # A URI that names its transport leaves no choice for NAPTR records (§4.1).
-        asked = uri.scheme == "sips" or "transport" in uri.parameters
-        names = [(f"{_SRV[transport]}.{host}", transport)] if asked else await self._services(host)
+        names_transport = uri.scheme == "sips" or "transport" in uri.parameters
+        names = [(f"{_SRV[transport]}.{host}", transport)] if names_transport else await self._services(host)
         for name, over in names:
             servers = await self._srv(name, over)
             if servers:
                 return servers
-        return plain
+        return fallback
 
     async def _services(self, host: str) -> list[tuple[str, str]]:
         """Return the SRV names in the order that NAPTR records give, or else UDP before TCP (§4.1)."""
@@ -98,7 +99,7 @@ class Lookup:
         return named or [(f"{_SRV[transport]}.{host}", transport) for transport in ("udp", "tcp")]
 
     async def _srv(self, name: str, transport: str) -> list[_Server]:
-        """Return the servers of SRV records by priority, within one at random by weight (RFC 2782)."""
+        """Return the servers of SRV records by priority; those of equal priority are shuffled by weight (RFC 2782)."""
         records = await self._query(name, "SRV")
         # Each record draws an exponentially distributed number with its weight as the rate. The probability that its
         # number is the smallest is then its share of all weights.

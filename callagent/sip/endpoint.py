@@ -1,4 +1,4 @@
-"""The user agent on its sockets (UDP, TCP, TLS) on the event loop, and its calls as their owners use them."""
+"""The user agent with its UDP, TCP and TLS sockets on the event loop, and the handles of its calls."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Endpoint:
         """Use `open`, which also binds the UDP socket."""
         self.local_address = ("", 0)
         self._loop = asyncio.get_running_loop()
-        # Asked once: the level of the log is set before the sockets are opened, and messages are many.
+        # Read once, because messages are many; the log level is set before the sockets are opened.
         self._logs_messages = log.debug_enabled
         self._settings = settings
         self._on_invite = on_invite
-        self._user_agent = UserAgent(settings, self._local)
+        self._user_agent = UserAgent(settings, self._local_address_for)
         self.trace = Trace(self._user_agent.is_call)
         self._calls: dict[Call, EndpointCall] = {}
         self._routes: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Endpoint:
         self._datagrams: Datagrams | None = None
         self._ports: dict[str, int] = {}
         self._connections = Connections(
-            TlsContexts(tls), self._user_agent.admits, self._receive_framed, self._lose_connection, limits
+            TlsContexts(tls), self._user_agent.admits, self._receive_framed, self._handle_lost_connection, limits
         )
         self._lookup = Lookup(socket.AF_INET)
         self._running_lookups: set[asyncio.Task[None]] = set()
@@ -119,20 +119,20 @@ class Endpoint:
     ) -> EndpointCall:
         """Call a SIP URI. `body` returns the offer for a given local address. Raises `ValueError` and `LookupFailed`.
 
-        The INVITE goes to the first of `route`, or to `proxy`, or else to where the URI leads. A `caller` that is not a
-        URI is a user at our own address.
+        The INVITE goes to the first of `route`, or else to `proxy`, or else to the servers of the URI. A `caller` that
+        is not a URI is a user at our own address.
         """
         uri = Uri.parse(target)
         if uri.scheme not in ("sip", "sips"):
             raise ValueError("Only sip URIs can be called")
-        hops = await self._lookup.hops(_first_hop(route, proxy or uri))
+        hops = await self._lookup.hops(_first_uri(route, proxy or uri))
         local = self.local_host(hops[0].host)
         ours = f"sip:{caller or 'callagent'}@{host_reference(self._settings.public_host or local)}"
         sender = Address.parse(caller if caller and ":" in caller else ours)
         offer = body(local)
         way = Way(hops, credentials, route)
         core = self._user_agent.call(uri, way, self.now(), caller=sender, body=offer, headers=headers)
-        # Before the INVITE is sent: its events must find the handle.
+        # The handle is stored before flush() sends the INVITE and delivers the first events.
         handle = self._calls[core] = EndpointCall(self, core, "")
         self.flush()
         return handle
@@ -143,15 +143,15 @@ class Endpoint:
 
     async def request(self, request: Request, hop: Hop) -> Response | None:
         """Send a request outside of calls, and return its final response; None if none arrives in time."""
-        answered: asyncio.Future[Response | None] = self._loop.create_future()
+        final: asyncio.Future[Response | None] = self._loop.create_future()
 
         def on_response(response: Response | None, now: float) -> None:
-            if not answered.done() and (response is None or response.status >= 200):
-                answered.set_result(response)
+            if not final.done() and (response is None or response.status >= 200):
+                final.set_result(response)
 
         self._user_agent.request(request, hop, on_response, self.now())
         self.flush()
-        return await answered
+        return await final
 
     async def close(self, seconds: float = 2.0) -> None:
         """Hang up all calls, wait for their last messages for at most `seconds`, and close the sockets."""
@@ -180,7 +180,7 @@ class Endpoint:
 
     def local_host(self, peer: str | None = None) -> str:
         """Return the IP address at which this peer reaches our media, for SDP."""
-        return self._settings.public_address or self._local(Hop(peer or "127.0.0.1", 0))[0]
+        return self._settings.public_address or self._local_address_for(Hop(peer or "127.0.0.1", 0))[0]
 
     def handle_of(self, core: Call) -> EndpointCall:
         return self._calls[core]
@@ -188,7 +188,7 @@ class Endpoint:
     def flush(self) -> None:
         """Send the user agent's messages, deliver its events, and arm its next timer.
 
-        Handlers of events call verbs, which flush again: only the outermost call does the work.
+        Event handlers call methods that flush again: only the outermost call does the work.
         """
         if self._flushing:
             return
@@ -205,7 +205,7 @@ class Endpoint:
             log.debug("<", peer=source[0], port=source[1], message=data)
         now = self.now()
         self._user_agent.receive_datagram(data, source, now)
-        # After the user agent, because it makes the INVITE a call, and before flush() sends the responses.
+        # Traced after the user agent has made the INVITE a call, and before flush() sends the responses.
         self.trace.add(data, Hop(source[0], source[1]), now, sent=False)
         self.flush()
 
@@ -217,13 +217,13 @@ class Endpoint:
         self.trace.add(data, source, now, sent=False)
         self.flush()
 
-    def _lose_connection(self, hop: Hop) -> None:
-        self._user_agent.fail(hop, self.now())
+    def _handle_lost_connection(self, hop: Hop) -> None:
+        self._user_agent.fail_connection(hop, self.now())
         self.flush()
 
     def _step(self) -> bool:
         """Send all messages and deliver one event; False if there was nothing to do."""
-        # Messages first: an event may have its owner send more, which must come after those that are waiting.
+        # Messages are sent first, because the handler of an event may send more, and those must come after.
         messages = self._user_agent.messages_to_send()
         for data, hop in messages:
             self._send(data, hop)
@@ -251,7 +251,7 @@ class Endpoint:
             else:
                 self._on_invite(call)
             return
-        # The dialog exists from here on. The name is looked up in advance, because a BYE does not wait for DNS.
+        # From here on the dialog exists. The peer's host name is looked up now, because a BYE does not wait for DNS.
         if isinstance(event, CallAnswered | CallConfirmed):
             self._look_up_target(event.call)
         handle = self._calls.get(event.call)
@@ -287,9 +287,9 @@ class Endpoint:
         # One timer of the event loop for all timers of the user agent, however many there are.
         when = self._user_agent.next_timer()
         if when is not None and self._datagrams is not None:
-            self._timer = self._loop.call_at(when, self._fire)
+            self._timer = self._loop.call_at(when, self._run_timers)
 
-    def _fire(self) -> None:
+    def _run_timers(self) -> None:
         # The loop may fire a moment early, by the resolution of its clock; the timer is due all the same.
         try:
             self._user_agent.handle_timer(max(self.now(), self._user_agent.next_timer() or 0.0))
@@ -297,13 +297,13 @@ class Endpoint:
             # An exception in one call's timer must not stop the timers of the others.
             self.flush()
 
-    def _local(self, peer: Hop) -> tuple[str, int]:
+    def _local_address_for(self, peer: Hop) -> tuple[str, int]:
         host, port = self.local_address
-        # Without a listener for the transport the UDP port is named: the peer then uses the connection that we opened.
+        # Without a listener for the transport we name the UDP port; the peer then uses the connection that we opened.
         port = self._ports.get(peer.transport, port)
         if not ipaddress.ip_address(host).is_unspecified:
             return host, port
-        # Bound to all interfaces: which of our addresses the peer reaches depends on the route to it.
+        # The socket is bound to all interfaces: which of our addresses the peer reaches depends on the route to it.
         if peer.host not in self._routes:
             if len(self._routes) >= _MAX_KNOWN_ROUTES:
                 self._routes.clear()
@@ -311,11 +311,11 @@ class Endpoint:
         return self._routes[peer.host], port
 
 
-def _first_hop(route: tuple[Address, ...], server: Uri) -> Uri:
+def _first_uri(route: tuple[Address, ...], server: Uri) -> Uri:
     """Return the URI that a call with this route is sent to: the first route, or the server.
 
-    The server's URI is taken if both name the same host, because a route need not repeat the transport, and if the
-    server requires TLS and the route would be sent in the clear.
+    The server's URI is taken if both name the same host, because a route need not repeat the transport. It is also
+    taken if the server requires TLS and the route would send the call unencrypted.
     """
     if not route:
         return server
@@ -327,7 +327,7 @@ def _first_hop(route: tuple[Address, ...], server: Uri) -> Uri:
 
 
 class EndpointCall:
-    """One call on the event loop: its verbs, and the events that it delivers to its owner."""
+    """The handle of one call on the event loop: methods that act on it, and its events for one listener."""
 
     def __init__(self, endpoint: Endpoint, core: Call, trunk: str) -> None:
         self.core = core
@@ -358,7 +358,7 @@ class EndpointCall:
         self._endpoint.flush()
 
     def refer(self, target: Uri, headers: Mapping[str, str] = NO_HEADERS, *, to: EndpointCall | None = None) -> None:
-        """Ask the peer to call `target`, or, given `to`, to take our place in that call (RFC 5589 §7.1)."""
+        """Ask the peer to call `target`; if `to` is given, the peer takes our place in that call (RFC 5589 §7.1)."""
         replaced = None if to is None else to.core
         self.core.refer(target, self._endpoint.now(), headers, replaced)
         self._endpoint.flush()

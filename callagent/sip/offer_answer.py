@@ -16,6 +16,7 @@ from callagent.sip import session_description as sdp
 
 PLAIN = ("RTP/AVP", "RTP/AVPF")
 SECURE = ("RTP/SAVP", "RTP/SAVPF")
+"""Protocols of media lines without and with encryption."""
 _ENCODINGS = {
     "PCMU/8000": "PCMU",
     "PCMA/8000": "PCMA",
@@ -25,21 +26,23 @@ _ENCODINGS = {
     "OPUS/48000": "OPUS",
 }
 _CLOCK_RATES = {"PCMU": 8000, "PCMA": 8000, "G722": 8000, "OPUS": 48000}
-_MAPS = {"PCMU": "PCMU/8000", "PCMA": "PCMA/8000", "G722": "G722/8000", "OPUS": "opus/48000/2"}
-_NUMBERS = {"PCMU": "0", "PCMA": "8", "G722": "9", "OPUS": "107"}
-_EVENTS = {8000: "101", 16000: "102", 48000: "103"}
-_EVENT = "TELEPHONE-EVENT/"
+_RTPMAPS = {"PCMU": "PCMU/8000", "PCMA": "PCMA/8000", "G722": "G722/8000", "OPUS": "opus/48000/2"}
+_PAYLOAD_TYPES = {"PCMU": "0", "PCMA": "8", "G722": "9", "OPUS": "107"}
+_EVENT_PAYLOAD_TYPES = {8000: "101", 16000: "102", 48000: "103"}
+_EVENT_PREFIX = "TELEPHONE-EVENT/"
 _COMFORT_NOISE = "CN/8000"
-_NOISE_NUMBER = "13"
+_NOISE_PAYLOAD_TYPE = "13"
 """The payload type of comfort noise, which a peer may send us in its silences (RFC 3389 §4); we send none."""
 _TIME = re.compile(r"\d{1,4}(?:\.\d{1,3})?\s*", re.ASCII)
 _RTCP = re.compile(r"(\d{1,5})(?: IN IP[46] (\S+))?\s*")
 
 FRAME_TIME = 20
+"""Milliseconds of a frame."""
 _MAX_PACKET_TIME = 60
-"""Milliseconds of a frame, and of the longest packet that we send, which is the longest frame of Opus (RFC 6716 §2)."""
+"""Milliseconds of the longest packet that we send, which is the longest frame of Opus (RFC 6716 §2)."""
 
-LOWEST_PORT = 1024
+MIN_PORT = 1024
+"""Lower ports belong to services of the system; no media is sent to them."""
 _SITE_LOCAL = tuple(
     ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
@@ -47,12 +50,12 @@ _LINK_LOCAL = tuple(ip_network(each) for each in ("169.254.0.0/16", "fe80::/10")
 _THIS_NETWORK = ip_network("0.0.0.0/8")
 
 
-def _refuse_none(host: str, port: int) -> bool:
+def _refuses_none(host: str, port: int) -> bool:
     return False
 
 
 class NotAcceptable(ValueError):
-    """Nothing of what the peer offers or answers can be used: 488."""
+    """The offer or answer of the peer cannot be used; the response to such an offer is 488."""
 
 
 class Encryption(Enum):
@@ -66,7 +69,7 @@ class Encryption(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MediaPolicy:
-    """What the media of one trunk may be."""
+    """The codecs and the encryption that one trunk allows."""
 
     codecs: tuple[str, ...] = ("PCMU", "PCMA")
     """Some of PCMU, PCMA, G722 and OPUS, in the order of our offers; an answer follows the peer's order."""
@@ -75,11 +78,11 @@ class MediaPolicy:
     """Whether the signalling keeps keys secret, by TLS or on one machine; otherwise no keys are offered or accepted."""
 
     @property
-    def takes_keys(self) -> bool:
+    def allows_keys(self) -> bool:
         return self.confidential and self.encryption is not Encryption.OFF
 
     @property
-    def takes_plain(self) -> bool:
+    def allows_plain(self) -> bool:
         return self.encryption is not Encryption.REQUIRED
 
 
@@ -102,7 +105,7 @@ class Agreement:
     """The payload type of the audio that we send."""
     telephone_event_rate: int = 8000
     own_payload_type: int | None = None
-    """The payload type of our own description, which the peer may send, if the answer chose another number."""
+    """The payload type that our offer gave the codec: the peer may send it although its answer names another."""
     own_telephone_event: int | None = None
     comfort_noise: int | None = None
     packet_time: int = FRAME_TIME
@@ -113,8 +116,8 @@ class Agreement:
     receive_key: sdp.Crypto | None = None
 
     @property
-    def held(self) -> bool:
-        """Whether the peer does not listen (RFC 3264 §8.4). One that only sends nothing still listens (§5.1)."""
+    def is_held(self) -> bool:
+        """Whether the peer has stopped listening (RFC 3264 §8.4); it may stop sending and still listen (§5.1)."""
         return self.remote is None or not self.direction.sends
 
 
@@ -151,10 +154,10 @@ class Negotiation:
 
     def offer(self, direction: sdp.Direction = sdp.Direction.SENDRECV) -> bytes:
         """Return an offer, the first or a later one. Raises `NotAcceptable` if required keys would not stay secret."""
-        if not self._policy.takes_plain and not self._policy.takes_keys:
-            raise NotAcceptable("Encryption is required, and this signalling would give the keys away")
-        protocol, formats = self._last_ours()
-        ours = self._describe(protocol, formats or self._all_formats(), direction, mux=True, keys=self._offered_keys())
+        if not self._policy.allows_plain and not self._policy.allows_keys:
+            raise NotAcceptable("Encryption is required, but the keys are not safe in this signalling: use TLS")
+        protocol, formats = self._last_formats()
+        ours = self._describe(protocol, formats or self._all_formats(), direction, mux=True, keys=self._keys_to_offer())
         others = self._last.media if self._last is not None else (ours,)
         return self._write(tuple(ours if at == self._index else each.refused() for at, each in enumerate(others)))
 
@@ -166,7 +169,7 @@ class Negotiation:
         numbers = [str(agreement.payload_type)]
         numbers += [str(each) for each in (agreement.telephone_event, agreement.comfort_noise) if each is not None]
         keys = [agreement.send_key] if agreement.send_key else []
-        formats = {number: _answered(chosen.encodings()[number], agreement) for number in numbers}
+        formats = {number: _answered_rtpmap(chosen.encodings()[number], agreement) for number in numbers}
         mux = agreement.control is not None and agreement.control == agreement.remote
         ours = self._describe(chosen.protocol, formats, agreement.direction, mux=mux, keys=keys)
         # The peer switched the stream off: it stays off, and the keys in use stay those of the last active stream.
@@ -187,14 +190,14 @@ class Negotiation:
         media, ours = answer.media[self._index], self._last.media[self._index]
         if media.kind != "audio" or (media.protocol in SECURE) != (ours.protocol in SECURE):
             raise NotAcceptable("Answer does not match the offer")
-        agreement = self._agree(media, self._answered_keys(media, ours) if media.port else (None, None))
+        agreement = self._agree(media, self._keys_of_answer(media, ours) if media.port else (None, None))
         if media.port:
             self._own_key, self._peer_key = agreement.send_key, agreement.receive_key
         own = {encoding: int(number) for number, encoding in ours.encodings().items()}
         return replace(
             agreement,
             own_payload_type=next((own[each] for each in own if _ENCODINGS.get(each) == agreement.codec), None),
-            own_telephone_event=own.get(f"{_EVENT}{agreement.telephone_event_rate}"),
+            own_telephone_event=own.get(f"{_EVENT_PREFIX}{agreement.telephone_event_rate}"),
         )
 
     # Choosing
@@ -202,8 +205,8 @@ class Negotiation:
     def _choose(self, offer: sdp.SessionDescription) -> tuple[int, Agreement]:
         """Return index and agreement of the best audio line. Raises `NotAcceptable` if none can be used.
 
-        Lines in use come before those switched off, encrypted ones before plain, the one that was ours before others,
-        then the first. A stream that was switched off is still answered.
+        Lines in use come before those switched off, encrypted ones before plain, the line used so far before others,
+        and then the first. A stream that was switched off is still answered.
         """
         refusal = NotAcceptable("No usable audio stream")
         found: list[tuple[tuple[bool, bool, bool, int], Agreement]] = []
@@ -211,7 +214,7 @@ class Negotiation:
             if media.kind != "audio" or media.protocol not in (*PLAIN, *SECURE):
                 continue
             try:
-                agreement = self._agree(media, self._offered_key(media) if media.port else (None, None))
+                agreement = self._agree(media, self._keys_for_offer(media) if media.port else (None, None))
             except NotAcceptable as error:
                 refusal = error
                 continue
@@ -225,11 +228,11 @@ class Negotiation:
     def _agree(self, media: sdp.MediaDescription, keys: tuple[sdp.Crypto | None, sdp.Crypto | None]) -> Agreement:
         encodings = {number: each for number, each in media.encodings().items() if _is_payload_type(number)}
         audio = ((number, _ENCODINGS.get(each)) for number, each in encodings.items())
-        # The peer's order decides, which is that of its preference (RFC 3264 §6.1).
+        # The peer lists its formats in the order of its preference, which decides (RFC 3264 §6.1).
         number, codec = next(((n, name) for n, name in audio if name in self._policy.codecs), ("", None))
         if codec is None:
             raise NotAcceptable("No common codec")
-        rate, event = _event(encodings, _CLOCK_RATES[codec])
+        rate, event = _telephone_event(encodings, _CLOCK_RATES[codec])
         noise = next((int(each) for each, name in encodings.items() if name == _COMFORT_NOISE), None)
         direction = media.direction.reversed
         remote = self._target(media.address, media.port) if media.port else None
@@ -268,12 +271,12 @@ class Negotiation:
 
     # Keys
 
-    def _offered_key(self, media: sdp.MediaDescription) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
+    def _keys_for_offer(self, media: sdp.MediaDescription) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
         """Return our key and the peer's for an offer. Raises `NotAcceptable` if the policy requires keys."""
-        lines = sdp.usable_crypto(media.values("crypto")) if self._policy.takes_keys else []
+        lines = sdp.usable_crypto(media.values("crypto")) if self._policy.allows_keys else []
         if not lines:
-            if media.protocol in SECURE or not self._policy.takes_plain:
-                raise NotAcceptable("Media is not encrypted as it must be")
+            if media.protocol in SECURE or not self._policy.allows_plain:
+                raise NotAcceptable("Media must be encrypted, but the peer gives no key that we can use")
             return None, None
         peer, own, before = lines[0], self._own_key, self._peer_key
         # If an offer repeats the peer's key, we repeat ours, and the RTP stream goes on undisturbed.
@@ -281,14 +284,14 @@ class Negotiation:
             return sdp.Crypto(peer.tag, own.suite, own.key), peer
         return sdp.Crypto.make(peer.tag, peer.suite), peer
 
-    def _offered_keys(self) -> list[sdp.Crypto]:
-        if not self._policy.takes_keys or (self._last is not None and self._own_key is None):
+    def _keys_to_offer(self) -> list[sdp.Crypto]:
+        if not self._policy.allows_keys or (self._last is not None and self._own_key is None):
             return []
         if self._own_key is not None:
             return [sdp.Crypto(1, self._own_key.suite, self._own_key.key)]
         return [sdp.Crypto.make(tag, suite) for tag, suite in enumerate(sdp.OFFERED_SUITES, 1)]
 
-    def _answered_keys(
+    def _keys_of_answer(
         self, media: sdp.MediaDescription, ours: sdp.MediaDescription
     ) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
         """Return our key and the peer's for an answer, whose tag names the chosen line of ours (RFC 4568 §5.1.3)."""
@@ -297,24 +300,24 @@ class Negotiation:
             own = offered.get(line.tag)
             if own is not None and own.suite == line.suite:
                 return own, line
-        if media.protocol in SECURE or not self._policy.takes_plain:
-            raise NotAcceptable("Media is not encrypted as it must be")
+        if media.protocol in SECURE or not self._policy.allows_plain:
+            raise NotAcceptable("Media must be encrypted, but the peer gives no key that we can use")
         return None, None
 
     # Writing
 
-    def _last_ours(self) -> tuple[str, dict[str, str]]:
+    def _last_formats(self) -> tuple[str, dict[str, str]]:
         """Return protocol and formats of our line so far: payload types keep their meaning (RFC 3264 §8.3.2)."""
         last = self._last.media[self._index] if self._last is not None else None
         if last is not None and last.port:
-            return last.protocol, _maps(last)
+            return last.protocol, _rtpmaps(last)
         return (SECURE if self._policy.encryption is Encryption.REQUIRED else PLAIN)[0], {}
 
     def _all_formats(self) -> dict[str, str]:
-        formats = {_NUMBERS[name]: _MAPS[name] for name in self._policy.codecs}
+        formats = {_PAYLOAD_TYPES[name]: _RTPMAPS[name] for name in self._policy.codecs}
         rates = sorted({_CLOCK_RATES[name] for name in self._policy.codecs})
-        noise = {_NOISE_NUMBER: _COMFORT_NOISE} if 8000 in rates else {}
-        return formats | {_EVENTS[rate]: f"telephone-event/{rate}" for rate in rates} | noise
+        noise = {_NOISE_PAYLOAD_TYPE: _COMFORT_NOISE} if 8000 in rates else {}
+        return formats | {_EVENT_PAYLOAD_TYPES[rate]: f"telephone-event/{rate}" for rate in rates} | noise
 
     def _describe(
         self, protocol: str, formats: dict[str, str], direction: sdp.Direction, *, mux: bool, keys: list[sdp.Crypto]
@@ -342,30 +345,34 @@ def _is_payload_type(number: str) -> bool:
 
 def _packet_time(media: sdp.MediaDescription) -> int:
     """Return the packet time that the peer asks for, in whole frames and up to its `maxptime` (RFC 8866 §6.4)."""
-    wished, most = (
+    preferred, limits = (
         [int(float(each)) for each in media.values(name) if _TIME.fullmatch(each)] for name in ("ptime", "maxptime")
     )
-    milliseconds = min([*(wished or [FRAME_TIME]), *most, _MAX_PACKET_TIME])
+    milliseconds = min([*(preferred or [FRAME_TIME]), *limits, _MAX_PACKET_TIME])
     return max(FRAME_TIME, milliseconds // FRAME_TIME * FRAME_TIME)
 
 
-def _event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]:
+def _telephone_event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]:
     """Return clock rate and payload type of telephone events, preferably at the rate of the audio (RFC 4733 §2.1)."""
-    rates = {each.removeprefix(_EVENT): int(n) for n, each in reversed(encodings.items()) if each.startswith(_EVENT)}
-    for rate in (clock_rate, *_EVENTS):
+    rates = {
+        each.removeprefix(_EVENT_PREFIX): int(n)
+        for n, each in reversed(encodings.items())
+        if each.startswith(_EVENT_PREFIX)
+    }
+    for rate in (clock_rate, *_EVENT_PAYLOAD_TYPES):
         if str(rate) in rates:
             return rate, rates[str(rate)]
     return 8000, None
 
 
-def _answered(encoding: str, agreement: Agreement) -> str:
+def _answered_rtpmap(encoding: str, agreement: Agreement) -> str:
     """Return the `rtpmap` value of a format in our answer."""
-    if encoding.startswith(_EVENT):
+    if encoding.startswith(_EVENT_PREFIX):
         return f"telephone-event/{agreement.telephone_event_rate}"
-    return encoding if encoding == _COMFORT_NOISE else _MAPS[agreement.codec]
+    return encoding if encoding == _COMFORT_NOISE else _RTPMAPS[agreement.codec]
 
 
-def _maps(media: sdp.MediaDescription) -> dict[str, str]:
+def _rtpmaps(media: sdp.MediaDescription) -> dict[str, str]:
     return {each.partition(" ")[0]: each.partition(" ")[2] for each in media.values("rtpmap")}
 
 
@@ -386,7 +393,7 @@ def media_target(
     peer: str | None,
     *,
     loopback: bool,
-    refuse: Callable[[str, int], bool] = _refuse_none,
+    refuse: Callable[[str, int], bool] = _refuses_none,
 ) -> tuple[str, int] | None:
     """Return where packets for `host` and `port` of an SDP go; None for 0.0.0.0, which means hold (RFC 3264 §8.4).
 
@@ -394,7 +401,7 @@ def media_target(
     Raises `NotAcceptable` for a host name, and for addresses through which the server would attack others or itself:
     `refuse` tells which addresses and ports are our own.
     """
-    # Compared without the mapping, or else `::ffff:127.0.0.1` would pass as an address that is not loopback.
+    # The mapping is removed, because `::ffff:127.0.0.1` would not be recognised as a loopback address.
     try:
         address = _unmapped(ip_address(host))
     except ValueError:
@@ -402,10 +409,10 @@ def media_target(
     if address.is_unspecified:
         return None
     if peer is not None and _is_site_local(address):
-        behind = _unmapped(ip_address(peer))
-        if not (_is_site_local(behind) or behind.is_loopback):
-            address = behind
-    if not _is_allowed(address, loopback) or port < LOWEST_PORT or (str(address), port) == own:
+        source = _unmapped(ip_address(peer))
+        if not (_is_site_local(source) or source.is_loopback):
+            address = source
+    if not _is_allowed(address, loopback) or port < MIN_PORT or (str(address), port) == own:
         raise NotAcceptable("Media target is not allowed")
     if refuse(str(address), port):
         raise NotAcceptable("Media target is an address of this server")

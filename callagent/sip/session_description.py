@@ -1,6 +1,6 @@
-"""Session descriptions (SDP, RFC 8866) and the keys in them (SDES, RFC 4568): parsed with bounds, and written.
+"""Session descriptions (SDP, RFC 8866) and the keys in them (SDES, RFC 4568): bounded parsing, and writing.
 
-Host names in them are never resolved.
+Their host names are never resolved.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ MAX_LENGTH = 8 * 1024
 MAX_ATTRIBUTES = 64
 MAX_MEDIA = 8
 MAX_FORMATS = 32
+"""Octets of a description, attributes of a section, media lines, and formats of a line that are parsed."""
 
 _LINE = re.compile(r"([a-z])=(.*)", re.DOTALL)
 _CONNECTION = re.compile(r"IN (IP4|IP6) ([^\s/]+)(?:/[0-9/]+)?\s*")
@@ -63,7 +64,7 @@ class MediaDescription:
     protocol: str
     formats: tuple[str, ...]
     address: str = ""
-    """From its own connection line, or else the session's."""
+    """The address of its own connection line, or else of the session's."""
     attributes: Attributes = ()
     """Name and value of its own attributes; `a=sendrecv` is ("sendrecv", "")."""
     direction: Direction = Direction.SENDRECV
@@ -126,8 +127,8 @@ class SessionDescription:
             raise ValueError("SDP origin is not valid")
         address = _address(first.get("c"))
         attributes = _attributes(sections[0])
-        whole = MediaDescription("", 0, "", (), address, attributes, _direction(attributes, Direction.SENDRECV))
-        media = tuple(_parse_media(section, whole) for section in sections[1:])
+        session = MediaDescription("", 0, "", (), address, attributes, _direction(attributes, Direction.SENDRECV))
+        media = tuple(_parse_media(section, session) for section in sections[1:])
         return cls(address, media, int(origin[2]), int(origin[3]), origin[1], attributes)
 
     def __bytes__(self) -> bytes:
@@ -146,7 +147,7 @@ class SessionDescription:
 def _lines(data: bytes) -> list[tuple[str, str]]:
     lines = []
     for line in data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\n").split("\n"):
-        # Some peers indent lines, which RFC 8866 §5 does not allow, but which has only one meaning.
+        # Some peers indent lines. RFC 8866 §5 does not allow it, but the meaning is clear.
         match = _LINE.fullmatch(line.lstrip(" \t"))
         if match is None:
             raise ValueError("SDP line is not valid")
@@ -154,7 +155,7 @@ def _lines(data: bytes) -> list[tuple[str, str]]:
     return lines
 
 
-def _parse_media(section: list[tuple[str, str]], whole: MediaDescription) -> MediaDescription:
+def _parse_media(section: list[tuple[str, str]], session: MediaDescription) -> MediaDescription:
     match = _MEDIA.fullmatch(section[0][1])
     if match is None:
         raise ValueError("SDP media line is not valid")
@@ -168,9 +169,9 @@ def _parse_media(section: list[tuple[str, str]], whole: MediaDescription) -> Med
         port=parse_integer(match[2], 65535),
         protocol=match[4],
         formats=formats,
-        address=_address(own) if own is not None else whole.address,
+        address=_address(own) if own is not None else session.address,
         attributes=attributes,
-        direction=_direction(attributes, whole.direction),
+        direction=_direction(attributes, session.direction),
     )
 
 
@@ -190,9 +191,9 @@ def _address(connection: str | None) -> str:
     return match[2]
 
 
-def _direction(attributes: Attributes, otherwise: Direction) -> Direction:
+def _direction(attributes: Attributes, default: Direction) -> Direction:
     names = {direction.value: direction for direction in Direction}
-    return next((names[name] for name, value in attributes if name in names and not value), otherwise)
+    return next((names[name] for name, value in attributes if name in names and not value), default)
 
 
 KEY_OCTETS = {
@@ -203,6 +204,7 @@ KEY_OCTETS = {
 }
 """The suites and the octets of their master key with its salt (RFC 4568 §6.2, RFC 7714 §14)."""
 OFFERED_SUITES = ("AEAD_AES_256_GCM", "AEAD_AES_128_GCM", "AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
+"""In the order of our preference."""
 _CRYPTO_LINE = re.compile(r"(\d{1,9})[ \t]+(\S+)[ \t]+(\S+)((?:[ \t]+\S+)*)[ \t]*")
 _INLINE = re.compile(r"inline:([A-Za-z0-9+/]+={0,2})(\|(?:2\^\d{1,2}|\d{1,15}))?", re.IGNORECASE)
 
@@ -248,13 +250,13 @@ class Crypto:
 
 
 def usable_crypto(values: list[str]) -> list[Crypto]:
-    """Return the usable lines in the peer's order; those with the same tag are left out (RFC 4568 §4.1)."""
+    """Return the usable lines in the peer's order; lines with the same tag are left out (RFC 4568 §4.1)."""
     lines = []
     for value in values:
         try:
             lines.append(Crypto.parse(value))
         except ValueError:
             continue
-    # An answer names a line by its tag, so two with one tag cannot be told apart.
+    # An answer names a line by its tag, so two lines with the same tag cannot be told apart.
     tags = [line.tag for line in lines]
     return [line for line in lines if tags.count(line.tag) == 1]

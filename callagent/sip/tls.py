@@ -14,13 +14,15 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
+    """The files of our certificate and key, and of the authorities that we trust."""
+
     certificate: Path | None = None
-    """PEM of the whole chain, shown to clients that connect, and to servers that ask for one."""
+    """PEM file of the whole chain, sent to clients that connect, and to servers that ask for a certificate."""
     key: Path | None = None
     trusted: Path | None = None
-    """PEM of the authorities of servers that we connect to; None: those of the system."""
+    """PEM file of the authorities of servers that we connect to; None: those of the system."""
     clients: Path | None = None
-    """PEM of the authorities of clients that connect to us; None: clients need no certificate."""
+    """PEM file of the authorities of clients that connect to us; None: clients need no certificate."""
 
 
 class TlsContexts:
@@ -30,7 +32,7 @@ class TlsContexts:
         self._settings = settings
         self._server: ssl.SSLContext | None = None
         self._client: ssl.SSLContext | None = None
-        self._read_at: tuple[int, ...] = ()
+        self._file_times: tuple[int, ...] = ()
 
     def server(self) -> ssl.SSLContext:
         """Return the context for the next client. Raises `OSError` (also `ssl.SSLError`) if none was ever made."""
@@ -47,16 +49,16 @@ class TlsContexts:
         return self._client
 
     def _refresh(self) -> None:
-        # Asked before each connection: comparing the times of four files costs less than a handshake by far, and a new
-        # certificate needs neither a signal nor a restart.
-        times = self._times()
-        if times == self._read_at:
+        # Files are compared before each connection, so that a new certificate needs neither a signal nor a restart. The
+        # times of four files cost far less than a handshake.
+        times = self._read_file_times()
+        if times == self._file_times:
             return
-        known, self._read_at = bool(self._read_at), times
-        if not known:
+        is_first, self._file_times = not self._file_times, times
+        if is_first:
             return
-        # Both are made before either is replaced: certificate and key are renewed one after the other, and the moment
-        # in between, when they do not belong together, must not take away the context that works.
+        # Both contexts are made before either is replaced: certificate and key are renewed one after the other, and
+        # while they do not belong together, the previous contexts stay in use.
         try:
             server = self._make_server() if self._server is not None else None
             client = self._make_client() if self._client is not None else None
@@ -66,14 +68,14 @@ class TlsContexts:
         self._server, self._client = server, client
         log.info("certificate_reloaded", certificate=str(self._settings.certificate))
 
-    def _times(self) -> tuple[int, ...]:
+    def _read_file_times(self) -> tuple[int, ...]:
         settings = self._settings
         files = (settings.certificate, settings.key, settings.trusted, settings.clients)
-        return tuple(_modified(file) for file in files if file is not None) or (0,)
+        return tuple(_modification_time(file) for file in files if file is not None) or (0,)
 
     def _make_server(self) -> ssl.SSLContext:
         if self._settings.certificate is None:
-            raise OSError("no certificate is set")
+            raise OSError("TLS needs a certificate, and the settings name none")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # Earlier versions are deprecated (RFC 8996).
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -93,7 +95,7 @@ class TlsContexts:
         return context
 
 
-def _modified(file: Path) -> int:
+def _modification_time(file: Path) -> int:
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -106,31 +108,31 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 
 def certificate_end(file: Path) -> datetime:
     """Return when the first certificate of a PEM file expires (RFC 5280 §4.1.2.5). Raises `OSError`, `ValueError`."""
-    # The standard library has no public function that reads a certificate which is not a peer's.
+    # The public functions of the standard library read only the certificates of peers.
     _, found, rest = file.read_text("ascii", "replace").partition(_BEGIN)
     body, ended, _ = rest.partition(_END)
     if not found or not ended:
-        raise ValueError("no certificate is in the file")
-    _, certificate, _ = _element(ssl.PEM_cert_to_DER_cert(_BEGIN + body + _END))
-    _, fields, _ = _element(certificate)
-    tag, _, after_version = _element(fields)
+        raise ValueError(f"{file} contains no PEM certificate")
+    _, certificate, _ = _split_element(ssl.PEM_cert_to_DER_cert(_BEGIN + body + _END))
+    _, fields, _ = _split_element(certificate)
+    tag, _, after_version = _split_element(fields)
     if tag == _VERSION:
         fields = after_version
     # Serial number, signature algorithm and issuer come before the validity.
     for _ in range(3):
-        fields = _element(fields)[2]
-    _, validity, _ = _element(fields)
-    tag, text, _ = _element(_element(validity)[2])
+        fields = _split_element(fields)[2]
+    _, validity, _ = _split_element(fields)
+    tag, text, _ = _split_element(_split_element(validity)[2])
     form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
     return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC)
 
 
-def _element(der: bytes) -> tuple[int, bytes, bytes]:
+def _split_element(der: bytes) -> tuple[int, bytes, bytes]:
     """Return tag and contents of the first DER element, and what follows it."""
     if len(der) < 2:
-        raise ValueError("Certificate is not valid")
+        raise ValueError("Certificate is truncated or not in DER")
     length, start = der[1], 2
-    # The long form: the low bits say how many octets hold the length (X.690 §8.1.3.5).
+    # In the long form, the low bits tell how many octets hold the length (X.690 §8.1.3.5).
     if length & 0x80:
         start += length & 0x7F
         length = int.from_bytes(der[2:start], "big")

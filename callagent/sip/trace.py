@@ -11,15 +11,15 @@ from typing import Final
 from callagent.sip.message import Hop
 
 MAX_BYTES: Final = 32 << 20
-"""For all calls; beyond it the oldest calls are forgotten."""
+"""Octets kept of all calls; beyond it the oldest calls are dropped."""
 MAX_ENDED: Final = 256
-"""Ended calls whose messages have not been taken: their record is being written, or they were refused."""
+"""Ended calls whose messages are kept until their record is written; refused calls have no record."""
 MAX_MESSAGES: Final = 120
-"""For one call; beyond it the first and the last half are kept."""
+"""Messages kept of one call; beyond it the first half and the latest are kept."""
 MAX_TEXT: Final = 4000
 """Octets kept of one message."""
 _CALL_ID = re.compile(rb"^(?:Call-ID|i)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-# Proofs of passwords, and the keys of the audio, are removed before anybody reads a message.
+# Digests of passwords and keys of the audio are hidden in the text for the dashboard.
 _SECRET = re.compile(r"^((?:Proxy-)?Authorization[ \t]*:|a=crypto:\d+ \S+)[^\r\n]*", re.IGNORECASE | re.MULTILINE)
 _SDP = re.compile(r"^(?:Content-Type|c)[ \t]*:[ \t]*application/sdp", re.IGNORECASE | re.MULTILINE)
 
@@ -37,7 +37,7 @@ class TracedMessage:
     line: str
     """The start line."""
     text: str
-    """The message without proofs, keys and bodies other than SDP, which may hold digits that a caller pressed."""
+    """The message without digests, keys, and bodies other than SDP, which may hold digits that a caller pressed."""
 
 
 class Trace:
@@ -53,7 +53,7 @@ class Trace:
     def add(self, data: bytes, hop: Hop, now: float, *, sent: bool) -> None:
         """Add one message as it was sent or received. Never raises."""
         data = data[:MAX_TEXT]
-        # The octets are searched, not a parsed message: one that cannot be parsed belongs into the diagram as well.
+        # The octets are searched, because a message that cannot be parsed belongs into the diagram as well.
         found = _CALL_ID.search(data)
         # OPTIONS and REGISTER belong to no call, and are most of the messages of an idle server.
         if found is None or data.startswith((b"OPTIONS ", b"REGISTER ")):
@@ -64,13 +64,13 @@ class Trace:
             if not self._is_call(call_id):
                 return
             messages = self._calls[call_id] = []
-        # Kept as received: the text for the dashboard is made once the call has ended, in `take`.
+        # The octets are kept; `take` makes the text for the dashboard once the call has ended.
         messages.append((now, sent, hop, data))
         self._size += len(data)
         if len(messages) > MAX_MESSAGES:
             self._size -= len(messages.pop(MAX_MESSAGES // 2)[3])
         while self._size > MAX_BYTES:
-            self._forget(next(iter(self._calls)))
+            self._remove(next(iter(self._calls)))
 
     def end(self, call_id: str) -> None:
         """Note that the call has ended: its messages are kept until `take`, or until `MAX_ENDED` others have ended."""
@@ -78,25 +78,26 @@ class Trace:
             return
         self._ended[call_id] = None
         if len(self._ended) > MAX_ENDED:
-            self._forget(next(iter(self._ended)))
+            self._remove(next(iter(self._ended)))
 
     def take(self, call_id: str) -> list[TracedMessage]:
-        """Return the messages of a call in order, and forget them."""
-        return [_traced(*one) for one in self._forget(call_id)]
+        """Remove and return the messages of a call, in order."""
+        return [_to_traced(*one) for one in self._remove(call_id)]
 
-    def _forget(self, call_id: str) -> list[tuple[float, bool, Hop, bytes]]:
+    def _remove(self, call_id: str) -> list[tuple[float, bool, Hop, bytes]]:
+        """Remove and return the messages of a call; empty if none are kept."""
         messages = self._calls.pop(call_id, [])
         self._ended.pop(call_id, None)
         self._size -= sum(len(one[3]) for one in messages)
         return messages
 
 
-def _traced(at: float, sent: bool, hop: Hop, data: bytes) -> TracedMessage:
-    text = _shown(data)
+def _to_traced(at: float, sent: bool, hop: Hop, data: bytes) -> TracedMessage:
+    text = _redacted(data)
     return TracedMessage(at, sent, f"{hop.transport} {hop.host}:{hop.port}", text.partition("\n")[0].strip(), text)
 
 
-def _shown(data: bytes) -> str:
+def _redacted(data: bytes) -> str:
     head, blank, body = _text(data).partition("\r\n\r\n")
     if body and not _SDP.search(head):
         body = f"({len(body)} characters)"

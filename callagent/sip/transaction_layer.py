@@ -13,10 +13,10 @@ MAX_TRANSACTIONS = 20_000
 TCP_MEMORY_SECONDS = 600.0
 """How long we remember whether a peer accepts large requests by TCP."""
 TCP_TRIAL_SECONDS = 5.0
-"""How long a request that went by TCP for its size may have no response before it goes by UDP."""
+"""How long a request that is sent by TCP for its size waits for a response before it is sent by UDP."""
 _MAX_TCP_PEERS = 1024
 MAX_REPEATABLE = 500
-"""Completed transactions whose request would get the same response as a new one; beyond it the oldest are dropped."""
+"""Completed transactions that are kept although a repeated request could be served anew, with the same response."""
 
 Key = tuple[str, ...]
 OnResponse = Callable[[Response | None, float], None]
@@ -24,7 +24,7 @@ OnResponse = Callable[[Response | None, float], None]
 
 
 class ClientTransaction(machines.Transaction):
-    """A request of ours."""
+    """A request that we send, and its responses."""
 
     __slots__ = ("_fallback", "_fallback_timer", "_layer", "hop", "key", "on_response")
 
@@ -36,7 +36,7 @@ class ClientTransaction(machines.Transaction):
         on_response: OnResponse,
         fallback: tuple[Hop, Via] | None = None,
     ) -> None:
-        """`fallback` is the hop, with its Via, that is taken if no connection to `hop` can be made."""
+        """`fallback` is the hop, with its Via, that is used if no connection to `hop` can be made."""
         table = machines.INVITE_CLIENT if request.method == "INVITE" else machines.CLIENT
         super().__init__(table, request, layer.settings, layer.timers)
         self._layer = layer
@@ -63,13 +63,13 @@ class ClientTransaction(machines.Transaction):
         self.fall_back(now)
 
     def fall_back(self, now: float) -> bool:
-        """Send the request by UDP because its connection failed (§18.1.1); False if there is no fallback any more.
+        """Send the request by UDP because its connection failed (§18.1.1); False if there is no fallback left.
 
         The branch stays the same, so that a peer that did read the request recognises the retransmission.
         """
         if self._fallback is None or self.state not in (machines.State.CALLING, machines.State.TRYING):
             return False
-        self._layer.remember_tcp(self.hop, now, has_it=False)
+        self._layer.remember_tcp(self.hop, now, accepted=False)
         self.hop, via = self._fallback
         self.drop_fallback()
         self.request.replace_top_via(via)
@@ -94,7 +94,7 @@ class ClientTransaction(machines.Transaction):
 
 
 class ServerTransaction(machines.Transaction):
-    """A request of a peer."""
+    """A request that a peer sends, and our responses."""
 
     __slots__ = ("_layer", "hop", "key", "merge", "on_cancel", "source")
 
@@ -112,7 +112,7 @@ class ServerTransaction(machines.Transaction):
         self.reliable = source.reliable
 
     def carry_out(self, effect: machines.Effect, message: Request | Response | None, now: float) -> None:
-        # The octets of the last response, not a response: a retransmission must be the same (§17.2.1).
+        # The octets of the last response are sent, because a retransmission must be identical (§17.2.1).
         if effect is machines.Effect.SEND and self.sent:
             self._layer.send(self.sent, self.hop)
         if self.answered and self.repeatable:
@@ -133,18 +133,19 @@ class TransactionLayer:
         self.send = send
         self._clients: dict[Key, ClientTransaction] = {}
         self._servers: dict[Key, ServerTransaction] = {}
-        self._merge: dict[Key, Key] = {}
+        self._originals: dict[Key, Key] = {}
+        """The transaction of the first request with each `merge_key`."""
         self._repeatable: OrderedDict[Key, ServerTransaction] = OrderedDict()
         self._tcp: OrderedDict[tuple[str, int], tuple[bool, float]] = OrderedDict()
-        self.partners: Counter[str] = Counter()
-        """Requests of ours that wait for a final response or its retransmissions, per host."""
+        self.pending_hosts: Counter[str] = Counter()
+        """How many of our requests wait for a final response or its retransmissions, per host."""
 
     def __len__(self) -> int:
         return len(self._clients) + len(self._servers)
 
     @property
-    def full(self) -> bool:
-        """Whether no new request is to be taken."""
+    def is_full(self) -> bool:
+        """Whether new requests are to be dropped."""
         return len(self) >= MAX_TRANSACTIONS
 
     # Sending requests
@@ -160,14 +161,14 @@ class TransactionLayer:
         """Send a request whose topmost Via is ours, with retransmissions as its machine requires."""
         transaction = ClientTransaction(self, request, hop, on_response, fallback)
         self._clients[transaction.key] = transaction
-        self.partners[hop.host] += 1
-        # Known before it is sent: if the connection fails at once, `fail` finds it.
+        self.pending_hosts[hop.host] += 1
+        # Stored before it is sent: if the connection fails at once, `fail_connection` has to find it.
         self.send(bytes(request), hop)
         transaction.start(now)
         return transaction
 
-    def fail(self, hop: Hop, now: float) -> None:
-        """End the transactions over a connection that could not be made, or ended; those with a fallback take it."""
+    def fail_connection(self, hop: Hop, now: float) -> None:
+        """End the transactions over a connection that could not be made, or ended; those with a fallback use it."""
         # A copy, because transactions that end are removed from the dictionary.
         for transaction in list(self._clients.values()):
             own = transaction.hop
@@ -175,13 +176,13 @@ class TransactionLayer:
             if same and not transaction.fall_back(now):
                 transaction.apply(machines.Input.TRANSPORT_ERROR, None, now)
 
-    def has_tcp(self, hop: Hop, now: float) -> bool | None:
+    def accepts_tcp(self, hop: Hop, now: float) -> bool | None:
         """Whether the peer accepts TCP connections at its UDP port; None: not known."""
-        known = self._tcp.get((hop.host, hop.port))
-        return None if known is None or now >= known[1] else known[0]
+        remembered = self._tcp.get((hop.host, hop.port))
+        return None if remembered is None or now >= remembered[1] else remembered[0]
 
-    def remember_tcp(self, hop: Hop, now: float, *, has_it: bool) -> None:
-        self._tcp[hop.host, hop.port] = (has_it, now + TCP_MEMORY_SECONDS)
+    def remember_tcp(self, hop: Hop, now: float, *, accepted: bool) -> None:
+        self._tcp[hop.host, hop.port] = (accepted, now + TCP_MEMORY_SECONDS)
         self._tcp.move_to_end((hop.host, hop.port))
         if len(self._tcp) > _MAX_TCP_PEERS:
             self._tcp.popitem(last=False)
@@ -192,9 +193,9 @@ class TransactionLayer:
         transaction = self._clients.get(key)
         if transaction is None:
             return False
-        # The response came over the connection that was only tried: the peer does take large requests by TCP.
+        # The response to a request by TCP has arrived, so the peer does accept large requests by TCP.
         if transaction.hop.tentative:
-            self.remember_tcp(transaction.hop, now, has_it=True)
+            self.remember_tcp(transaction.hop, now, accepted=True)
             transaction.drop_fallback()
         transaction.apply(machines.input_of(response), response, now)
         return True
@@ -202,7 +203,7 @@ class TransactionLayer:
     # Receiving requests
 
     def receive_request(self, request: Request, source: Hop, now: float) -> ServerTransaction | None:
-        """Return the transaction of a new request; None for a retransmission, which is handled here. Not for ACK."""
+        """Return the transaction of a new request other than ACK; None for a retransmission, which is handled here."""
         key = server_key(request)
         known = self._servers.get(key)
         if known is not None:
@@ -210,17 +211,17 @@ class TransactionLayer:
             return None
         transaction = ServerTransaction(self, request, source, key)
         self._servers[key] = transaction
-        # The first request of its kind; further ones are copies that a fork made of it.
-        self._merge.setdefault(transaction.merge, key)
+        # Later requests with the same key are copies that a fork upstream made of this one.
+        self._originals.setdefault(transaction.merge, key)
         transaction.start(now)
         return transaction
 
     def knows(self, request: Request) -> bool:
-        """Whether it is a retransmission, or the CANCEL of a known INVITE."""
+        """Whether the request is a retransmission, or the CANCEL of a known INVITE."""
         return server_key(request) in self._servers or self.invite_of(request) is not None
 
     def expects(self, request: Request) -> bool:
-        """Whether it is a retransmission, or the CANCEL or ACK of a known INVITE."""
+        """Whether the request is a retransmission, or the CANCEL or ACK of a known INVITE."""
         return self.knows(request) or server_key(request, "INVITE") in self._servers
 
     def receive_ack(self, ack: Request, now: float) -> bool:
@@ -237,13 +238,13 @@ class TransactionLayer:
 
     def is_merged(self, request: Request) -> bool:
         """Whether a fork upstream made the request arrive a second time over another path (§8.2.2.2)."""
-        known = self._merge.get(merge_key(request))
+        known = self._originals.get(merge_key(request))
         return known is not None and known != server_key(request) and known in self._servers
 
     # From the transactions
 
     def keep_repeatable(self, transaction: ServerTransaction) -> None:
-        """Limit the transactions that exist only for retransmissions: beyond `MAX_REPEATABLE` the oldest ends."""
+        """Count a transaction that is kept only for retransmissions; beyond `MAX_REPEATABLE` the oldest ends."""
         self._repeatable[transaction.key] = transaction
         if len(self._repeatable) > MAX_REPEATABLE:
             self._repeatable.popitem(last=False)[1].forget()
@@ -252,23 +253,23 @@ class TransactionLayer:
         if self._clients.pop(transaction.key, None) is None:
             return
         host = transaction.hop.host
-        self.partners[host] -= 1
-        if not self.partners[host]:
-            del self.partners[host]
+        self.pending_hosts[host] -= 1
+        if not self.pending_hosts[host]:
+            del self.pending_hosts[host]
 
     def forget_server(self, transaction: ServerTransaction) -> None:
         key, merge = transaction.key, transaction.merge
         self._servers.pop(key, None)
         self._repeatable.pop(key, None)
-        if self._merge.get(merge) == key:
-            del self._merge[merge]
+        if self._originals.get(merge) == key:
+            del self._originals[merge]
 
 
 def server_key(request: Request, method: str | None = None) -> Key:
-    """Return what identifies the transaction of a request (§17.2.3): its branch, or more fields for an RFC 2543 peer.
+    """Return the key of the transaction of a request (§17.2.3): the branch, or more fields for an RFC 2543 peer.
 
-    The CSeq number is part of it, though §17.2.3 does not require that: it is the same in a request, its CANCEL and its
-    ACK, and it tells apart the requests of a peer that uses one branch for all of them.
+    The key includes the CSeq number, though §17.2.3 does not require it: it is the same in a request,
+    its CANCEL and its ACK, and tells apart the requests of a peer that uses one branch for all of them.
     """
     via, number = request.via, str(request.cseq.number)
     method = method or request.method
@@ -279,7 +280,7 @@ def server_key(request: Request, method: str | None = None) -> Key:
 
 
 def merge_key(request: Request) -> Key:
-    """Return what two requests that a fork made of one have in common (§8.2.2.2)."""
+    """Return the key that is equal in the copies that a fork made of one request (§8.2.2.2)."""
     return (request.sender.tag or "", request.call_id, str(request.cseq))
 
 

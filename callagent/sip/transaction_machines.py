@@ -2,7 +2,7 @@
 
 A row maps (state, input) to (next state, effects). An input without a row in a state is absorbed. Timers belong to
 states: entering a state starts the timers that have a row in it and do not run yet, and stops all others. There is no
-clock here: the owner of the user agent asks when the next timer is due, and tells the time.
+clock here: the owner of the user agent asks when the next timer is due, and then calls it with the time.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Timers:
     """All timers of one user agent, ordered by time."""
 
     def __init__(self) -> None:
-        # The number keeps timers of the same time in order, and the heap from comparing timers.
+        # The number keeps timers of the same time in order, and spares the heap comparing the timers themselves.
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._sweep_at = 64
 
     def at(self, when: float, callback: Callable[[float], None]) -> Timer:
-        """Call `callback(now)` when `handle` is told a time that is not before `when`."""
+        """Return a timer; `handle` calls `callback(now)` once `now` is not before `when`."""
         timer = Timer(when, callback)
         heapq.heappush(self._heap, (when, next(self._order), timer))
         self._drop_cancelled()
@@ -111,7 +111,7 @@ class Input(Enum):
     """A retransmission of the request."""
     ACK = "ack"
     PROVISIONAL = "provisional"
-    """A 1xx; as with the next two, received by a client, or sent by the user of a server."""
+    """A 1xx. A client receives it; the user of a server sends it. The same holds for the next two."""
     SUCCESS = "success"
     """A 2xx."""
     FAILURE = "failure"
@@ -139,7 +139,7 @@ class Effect(Enum):
     PASS = "pass"
     """Pass the message to the user of the transaction."""
     TIMEOUT = "timeout"
-    """Tell the user that no response arrived."""
+    """Tell the user of the transaction that no response arrived."""
 
 
 Table = Mapping[tuple[State, Input], tuple[State, tuple[Effect, ...]]]
@@ -157,7 +157,7 @@ INVITE_CLIENT: Table = {
     (State.PROCEEDING, Input.FAILURE): (State.COMPLETED, (Effect.ACK, Effect.PASS)),
     (State.COMPLETED, Input.FAILURE): (State.COMPLETED, (Effect.ACK,)),
     (State.COMPLETED, Input.TIMER_D): (State.TERMINATED, ()),
-    # Every 2xx goes up: it may come from another branch of a fork (RFC 6026 §7.2).
+    # Every 2xx is passed on: it may come from another branch of a fork (RFC 6026 §7.2).
     (State.ACCEPTED, Input.SUCCESS): (State.ACCEPTED, (Effect.PASS,)),
     (State.ACCEPTED, Input.TIMER_M): (State.TERMINATED, ()),
 }
@@ -189,14 +189,14 @@ INVITE_SERVER: Table = {
     (State.ACCEPTED, Input.TIMER_L): (State.TERMINATED, ()),
     (State.COMPLETED, Input.REQUEST): (State.COMPLETED, (Effect.SEND,)),
     (State.COMPLETED, Input.TIMER_G): (State.COMPLETED, (Effect.SEND,)),
-    # The ACK of a refusal never came. Nobody waits for it, so the transaction only ends.
+    # The ACK of a refusal never came. The transaction ends without a report, because the call has ended already.
     (State.COMPLETED, Input.TIMER_H): (State.TERMINATED, (Effect.TIMEOUT,)),
     (State.COMPLETED, Input.ACK): (State.CONFIRMED, ()),
     (State.CONFIRMED, Input.TIMER_I): (State.TERMINATED, ()),
 }
 
 SERVER: Table = {
-    # No row for a retransmission in TRYING: there is no response yet that could be repeated (§17.2.2).
+    # TRYING has no row for a retransmission: there is no response yet that could be repeated (§17.2.2).
     (State.TRYING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.SEND,)),
     (State.TRYING, Input.SUCCESS): (State.COMPLETED, (Effect.SEND,)),
     (State.TRYING, Input.FAILURE): (State.COMPLETED, (Effect.SEND,)),
@@ -215,11 +215,11 @@ _ABSORBING = (Input.TIMER_D, Input.TIMER_I, Input.TIMER_J, Input.TIMER_K)
 
 
 def timers_of(table: Table, state: State) -> tuple[Input, ...]:
-    """Return the timers that run in a state, which are those with a row in it."""
+    """Return the timers of a state: those with a row in it."""
     return tuple(event for own, event in table if own is state and event.name.startswith("TIMER"))
 
 
-# Derived from the tables once, so that timers and rows cannot disagree. By identity, as tables are not hashable.
+# Derived from the tables once, so that timers and rows agree. The key is the identity: tables are not hashable.
 _TIMERS = {
     (id(table), state): timers_of(table, state)
     for table in (INVITE_CLIENT, CLIENT, INVITE_SERVER, SERVER)
@@ -228,7 +228,7 @@ _TIMERS = {
 
 
 class Transaction:
-    """One request and its responses; clients and servers implement the effects and the end."""
+    """One request and its responses; subclasses for clients and servers carry out the effects."""
 
     __slots__ = (
         *("_running", "_settings", "_table", "_timers", "answered"),
@@ -242,7 +242,7 @@ class Transaction:
         self.repeatable = False
         """Whether the request, received again as a new one, would get the same response and change nothing."""
         self.answered = False
-        """Whether that response was final."""
+        """Whether a final response was sent."""
         self.state = _FIRST_STATES.get(id(table), State.TRYING)
         self.reliable = False
         """Whether the transport is reliable, so that nothing is retransmitted (§17.1.1.2)."""
@@ -280,7 +280,7 @@ class Transaction:
     def respond(self, response: Response, now: float) -> None:
         """Send a response as a server, unless a final one was sent already."""
         event = input_of(response)
-        # The caller need not know whether a final response was sent already, as by a CANCEL that crossed it.
+        # A CANCEL that crossed this response may have sent a final one already.
         if (self.state, event) not in self._table:
             return
         self.sent = bytes(response)
@@ -291,13 +291,13 @@ class Transaction:
             self.request = _NO_REQUEST
 
     def forget(self) -> None:
-        """Terminate at once, without waiting for timers."""
+        """End the transaction now, without waiting for its timers."""
         self.state = State.TERMINATED
         self._start_timers(0.0)
         self.release()
 
     @property
-    def terminated(self) -> bool:
+    def is_terminated(self) -> bool:
         return self.state is State.TERMINATED
 
     def _start_timers(self, now: float) -> None:
@@ -315,7 +315,7 @@ class Transaction:
 
     def _fire(self, name: Input, now: float) -> None:
         _, interval = self._running.pop(name)
-        # Armed before the input is applied: if that leaves the state, the timer is cancelled with the others.
+        # The timer is armed again before the input is applied: a change of state then cancels it with the others.
         if name in _RETRANSMISSIONS:
             self._arm(name, self._next_interval(name, interval), now)
         self.apply(name, None, now)
@@ -324,10 +324,10 @@ class Transaction:
         settings = self._settings
         if name in _RETRANSMISSIONS:
             return settings.t1
-        # Over a reliable transport nothing is repeated that would have to be absorbed (§17.1.1.2, §17.1.2.2, §17.2.1).
+        # Over a reliable transport there are no retransmissions to absorb (§17.1.1.2, §17.1.2.2, §17.2.1).
         if name in _ABSORBING and self.reliable:
             return 0.0
-        # Shorter than RFC 3261 says: a later retransmission is served as a new request, with the same response.
+        # Shorter than RFC 3261 says: a later retransmission is served as a new request, and gets the same response.
         if name is Input.TIMER_J and self.repeatable:
             return settings.t4
         if name is Input.TIMER_D:
@@ -344,7 +344,7 @@ class Transaction:
 
 
 def input_of(response: Response) -> Input:
-    """Return the input that a response is for either kind of transaction."""
+    """Return the input that a response makes, for clients and servers."""
     if response.status < 200:
         return Input.PROVISIONAL
     return Input.SUCCESS if response.status < 300 else Input.FAILURE

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from callagent.log import get_logger
-from callagent.sip.digest import MAX_PROOFS, Credentials, authorized
+from callagent.sip.digest import MAX_CHALLENGES, Credentials, authorize_request
 from callagent.sip.dns_lookup import LookupFailed
 from callagent.sip.endpoint import Endpoint
 from callagent.sip.message import Address, CSeq, Headers, Hop, Request, Response, Uri, parse_integer
@@ -17,10 +17,10 @@ from callagent.sip.message import Address, CSeq, Headers, Hop, Request, Response
 log = get_logger(__name__)
 
 _UNREGISTER_SECONDS = 2.0
-"""Time to unregister from all trunks when the server ends."""
+"""Time limit to unregister from all trunks when the server stops."""
 _LOOKUP_RETRY_SECONDS = 30.0
 _LOOKUP_REPEAT_SECONDS = 300.0
-"""Between lookups of a trunk's addresses, after a failure and after a success."""
+"""Pauses between lookups of a trunk's addresses, after a failure and after a success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class TrunkSettings:
     credentials: Credentials | None = None
     register: bool = False
     keep_alive: float = 0.0
-    """Seconds between OPTIONS; 0: none."""
+    """Seconds between two OPTIONS; 0: none are sent."""
 
 
 @dataclass(slots=True)
 class TrunkState:
-    """What is known of one trunk."""
+    """Whether one trunk responds and has registered us."""
 
     reachable: bool | None = None
     """Whether the last request got any response; None: none was sent yet."""
@@ -47,7 +47,7 @@ class TrunkState:
 
 
 class Trunks:
-    """All trunks of an endpoint, served by one task each."""
+    """All trunks of an endpoint; tasks keep them registered, checked or resolved."""
 
     def __init__(self, endpoint: Endpoint, trunks: Sequence[TrunkSettings]) -> None:
         self.states = {trunk.name: TrunkState(None, False if trunk.register else None) for trunk in trunks}
@@ -77,17 +77,17 @@ class Trunks:
         """Return the name of the trunk that has a server at this IP address, or None."""
         return self._hosts.get(host)
 
-    def of_host(self, uri: Uri) -> TrunkSettings | None:
+    def find_by_host(self, uri: Uri) -> TrunkSettings | None:
         """Return the trunk whose host the URI names; its credentials are for no other host."""
         return next((each for each in self._trunks if each.server.host.lower() == uri.host.lower()), None)
 
-    def of_name(self, name: str) -> TrunkSettings | None:
+    def find_by_name(self, name: str) -> TrunkSettings | None:
         return next((each for each in self._trunks if each.name == name), None)
 
     def service_route(self, name: str) -> tuple[Address, ...]:
-        """Return the proxies through which the trunk wants our calls (RFC 3608); empty if it named none."""
-        known = self._registrations.get(name)
-        return () if known is None else known[0].service_route
+        """Return the proxies through which our calls to the trunk go (RFC 3608); empty if it named none."""
+        entry = self._registrations.get(name)
+        return () if entry is None else entry[0].service_route
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -104,7 +104,7 @@ class Trunks:
         registration = Registration(trunk.server, user)
         while True:
             request = registration.request()
-            # Whatever the answer is, another request follows: only cancelling ends the loop.
+            # Another request follows every response: only cancelling ends the loop.
             response = await self._request(trunk, request, registration)
             seconds = registration.receive(request, response)
             self._note_registered(trunk, registration.registered, response)
@@ -129,7 +129,7 @@ class Trunks:
         for hop in await self._resolve(trunk):
             request, response = await self._request_with_credentials(trunk, request, hop)
             if registration is not None:
-                registration.note_repeated(request)
+                registration.note_last_request(request)
             if response is not None and response.status != 503:
                 if registration is not None:
                     self._registrations[trunk.name] = (registration, hop)
@@ -141,9 +141,9 @@ class Trunks:
     async def _request_with_credentials(
         self, trunk: TrunkSettings, request: Request, hop: Hop
     ) -> tuple[Request, Response | None]:
-        """Send a request, answer up to `MAX_PROOFS` challenges, and return the last request with its response."""
+        """Send a request, answer up to `MAX_CHALLENGES` challenges, and return the last request with its response."""
         response = await self._endpoint.request(request, hop)
-        for _ in range(MAX_PROOFS):
+        for _ in range(MAX_CHALLENGES):
             again = self._with_credentials(trunk, request, response)
             if again is None:
                 break
@@ -154,7 +154,7 @@ class Trunks:
     def _with_credentials(trunk: TrunkSettings, request: Request, response: Response | None) -> Request | None:
         if response is None or response.status not in (401, 407) or trunk.credentials is None:
             return None
-        return authorized(request, response, trunk.credentials)
+        return authorize_request(request, response, trunk.credentials)
 
     async def _resolve(self, trunk: TrunkSettings) -> tuple[Hop, ...]:
         try:
@@ -162,21 +162,21 @@ class Trunks:
         except (LookupFailed, ValueError) as error:
             log.warning("sip_trunk_not_found", trunk=trunk.name, error=str(error))
             return ()
-        # The addresses may have changed: those that DNS no longer names are not the trunk's any more.
+        # Addresses that DNS no longer names do not belong to the trunk any more.
         self._hosts = {host: name for host, name in self._hosts.items() if name != trunk.name}
         self._hosts |= {hop.host: trunk.name for hop in hops}
         return hops
 
     async def _unregister(self, trunk: TrunkSettings) -> None:
-        known = self._registrations.get(trunk.name)
-        if known is None or not known[0].registered:
+        entry = self._registrations.get(trunk.name)
+        if entry is None or not entry[0].registered:
             return
-        registration, hop = known
+        registration, hop = entry
         await self._request_with_credentials(trunk, registration.request(unregister=True), hop)
 
     def _note_registered(self, trunk: TrunkSettings, registered: bool, response: Response | None) -> None:
         state = self.states[trunk.name]
-        # Each failure is logged, and a success only when it is news.
+        # Each failure is logged, but a success only when it changes the state.
         if state.registered is not registered or not registered:
             status = None if response is None else response.status
             event = "sip_trunk_registered" if registered else "sip_trunk_not_registered"
@@ -191,7 +191,7 @@ class Trunks:
 
 
 def trunk_metrics(states: Mapping[str, TrunkState]) -> list[str]:
-    """Return lines of Prometheus text."""
+    """Return the metrics of all trunks as lines of Prometheus text."""
     lines = []
     for name, values in (
         ("reachable", {trunk: state.reachable for trunk, state in states.items()}),
@@ -220,12 +220,14 @@ def _without_via(request: Request) -> Request:
     return Request(headers, request.body, request.method, request.uri)
 
 
-_EXPIRES = 3600
-_MAX_EXPIRES = 86_400
+_EXPIRES_SECONDS = 3600
+"""Requested lifetime of a registration."""
+_MAX_EXPIRES_SECONDS = 86_400
 _MIN_REFRESH_SECONDS = 5.0
 _FIRST_RETRY_SECONDS = 30.0
 _MAX_RETRY_SECONDS = 600.0
 _MAX_SERVICE_ROUTE = 8
+"""Proxies of a Service-Route; a longer one is ignored."""
 
 
 class Registration:
@@ -240,7 +242,7 @@ class Registration:
         self._call_id = secrets.token_hex(16)
         self._tag = secrets.token_hex(6)
         self._cseq = 0
-        self._expires = _EXPIRES
+        self._expires = _EXPIRES_SECONDS
         self._failures = 0
 
     def request(self, *, unregister: bool = False) -> Request:
@@ -256,30 +258,30 @@ class Registration:
         headers.add("Supported", "path")
         return Request(headers, method="REGISTER", uri=self._server)
 
-    def note_repeated(self, request: Request) -> None:
-        """Continue from the CSeq of the last request sent, which answers to challenges have raised."""
+    def note_last_request(self, request: Request) -> None:
+        """Continue from the CSeq of the last request that was sent; each answer to a challenge has raised it."""
         self._cseq = request.cseq.number
 
     def receive(self, request: Request, response: Response | None) -> float:
-        """Return the seconds until the next request; after failures they grow (RFC 5626 §4.5)."""
+        """Return the seconds until the next request, which grow with each failure (RFC 5626 §4.5)."""
         if response is not None and 200 <= response.status < 300:
             self.registered = True
             self.service_route = _service_route(response)
             self._failures = 0
             # The next request follows before the registration expires, with time for a few retransmissions.
-            return max(_MIN_REFRESH_SECONDS, 0.9 * _granted(request, response, self._expires))
+            return max(_MIN_REFRESH_SECONDS, 0.9 * _granted_seconds(request, response, self._expires))
         self.registered = False
         self.service_route = ()
-        if response is not None and response.status == 423 and self._accept_longer(response):
+        if response is not None and response.status == 423 and self._accept_longer_expiry(response):
             return 0.0
         self._failures += 1
-        # The wait is random, so that not all clients reach a registrar at once when it comes back.
+        # The wait is random, so that clients do not reach a registrar all at once when it comes back.
         longest = min(_MAX_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** (self._failures - 1))
         return random.uniform(longest / 2, longest)
 
-    def _accept_longer(self, response: Response) -> bool:
-        """Adopt the Min-Expires of a 423; False if it is not longer than what was asked for."""
-        seconds = _seconds(response.headers.get("Min-Expires"))
+    def _accept_longer_expiry(self, response: Response) -> bool:
+        """Adopt the Min-Expires of a 423; False if it is not longer than the requested expiry."""
+        seconds = _parse_seconds(response.headers.get("Min-Expires"))
         longer = seconds is not None and seconds > self._expires
         if longer and seconds is not None:
             self._expires = seconds
@@ -287,7 +289,7 @@ class Registration:
 
 
 def _service_route(response: Response) -> tuple[Address, ...]:
-    """Return the Service-Route; empty if it is invalid or has a strict router, as we cannot follow that."""
+    """Return the Service-Route; empty if it is invalid or names a strict router, which we do not support."""
     try:
         route = [each for value in response.headers.values("Service-Route") for each in Address.parse_list(value)]
     except ValueError:
@@ -296,19 +298,19 @@ def _service_route(response: Response) -> tuple[Address, ...]:
     return tuple(route) if loose and len(route) <= _MAX_SERVICE_ROUTE else ()
 
 
-def _granted(request: Request, response: Response, asked: int) -> int:
-    """Return the expiry of our own Contact, or else of the whole response."""
+def _granted_seconds(request: Request, response: Response, requested: int) -> int:
+    """Return the expiry of our own Contact, or else of the whole response, or else `requested`."""
     # A 200 lists all contacts of the user, also those of other phones (§10.3).
     ours = {str(contact.uri) for contact in request.contacts}
     for contact in response.contacts:
-        seconds = _seconds(contact.parameters.get("expires")) if str(contact.uri) in ours else None
+        seconds = _parse_seconds(contact.parameters.get("expires")) if str(contact.uri) in ours else None
         if seconds is not None:
             return seconds
-    return _seconds(response.headers.get("Expires")) or asked
+    return _parse_seconds(response.headers.get("Expires")) or requested
 
 
-def _seconds(value: str | None) -> int | None:
+def _parse_seconds(value: str | None) -> int | None:
     try:
-        return None if value is None else parse_integer(value.strip(), _MAX_EXPIRES)
+        return None if value is None else parse_integer(value.strip(), _MAX_EXPIRES_SECONDS)
     except ValueError:
         return None

@@ -15,7 +15,7 @@ from callagent.log import get_logger
 log = get_logger(__name__)
 
 _RECEIVE_BUFFER = 4 * 1024 * 1024
-"""Octets, as far as the system allows: its default loses messages while the event loop is busy for a moment."""
+"""Octets, if the system allows so many: with its default, messages are lost while the event loop is busy."""
 _DISCARD = 9
 """The port of a probe. Any port will do, because nothing is sent to it."""
 _reserved: list[int] = []
@@ -23,7 +23,7 @@ _reserved: list[int] = []
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """The UDP socket; use `open`."""
+    """The UDP socket of an endpoint, made by `open`."""
 
     def __init__(self, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> None:
         self._on_datagram = on_datagram
@@ -34,7 +34,7 @@ class Datagrams(asyncio.DatagramProtocol):
     async def open(cls, host: str, port: int, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> Datagrams:
         """Bind the socket; port 0 takes any free port. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        _keep_reserved()
+        _reserve_descriptor()
         opened = cls(on_datagram)
         await loop.create_datagram_endpoint(lambda: opened, sock=await _bind(loop, host, port))
         return opened
@@ -43,10 +43,10 @@ class Datagrams(asyncio.DatagramProtocol):
         if self._transport is None:
             return
         if (":" in address[0]) != (":" in self.local_address[0]):
-            # A peer may name an address of the other family, which this socket cannot reach.
+            # This socket has one address family, but a peer may name an address of the other.
             log.info("sip_unreachable", error=f"{address[0]} is of another family than our socket")
             return
-        # No error ends here: a message that is not sent is like one that is lost, which the transaction sends again.
+        # An error is only logged: the transaction sends the message again, as if it had been lost.
         try:
             self._transport.sendto(data, address)
         except (OSError, ValueError) as error:
@@ -68,7 +68,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._on_datagram(data, (addr[0], addr[1]))
 
     def error_received(self, exc: Exception) -> None:
-        # ICMP port unreachable: the transaction times out by itself.
+        # ICMP told that the port is unreachable. The transaction times out by itself.
         log.debug("sip_unreachable", error=str(exc))
 
 
@@ -89,10 +89,10 @@ async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
 
 
 def route_to(peer: str) -> str:
-    """Return the local address that packets to `peer` leave from; none is sent. Raises `OSError` without a socket."""
+    """Return the local address that packets to `peer` leave from. Raises `OSError` if no socket can be opened."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with _probe(family) as probe:
-        # Connecting a UDP socket only asks the kernel for the route.
+        # Connecting a UDP socket sends nothing: it only asks the kernel for the route.
         try:
             probe.connect((peer, _DISCARD))
         except OSError:
@@ -104,7 +104,7 @@ def route_to(peer: str) -> str:
 def _probe(family: int) -> Iterator[socket.socket]:
     """Open a socket for a moment, in place of the reserved descriptor if no other is free.
 
-    A response that refuses a call for lack of descriptors needs our address as well.
+    Even the response that refuses a call for lack of descriptors needs our address.
     """
     try:
         probe = socket.socket(family, socket.SOCK_DGRAM)
@@ -117,10 +117,10 @@ def _probe(family: int) -> Iterator[socket.socket]:
         yield probe
     finally:
         probe.close()
-        _keep_reserved()
+        _reserve_descriptor()
 
 
-def _keep_reserved() -> None:
+def _reserve_descriptor() -> None:
     if not _reserved:
         with contextlib.suppress(OSError):
             _reserved.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -16,15 +16,15 @@ from callagent.sip.connections import MAX_STREAM_MESSAGE
 from callagent.sip.digest import Authenticator
 from callagent.sip.transaction_layer import OnResponse, ServerTransaction
 
-_RETRY_AFTER = 10
-"""Seconds, when all calls that `max_calls` allows are taken."""
+_RETRY_AFTER_SECONDS = 10
+"""When a caller who was refused because of `max_calls` may try again."""
 _UNPROVEN_RATE = 20.0
 _UNPROVEN_BURST = 100.0
-"""Messages a second, and at once, that are read from a host that must prove itself and has not yet."""
+"""Messages read from a host before it has proven a password: on average per second, and in one burst."""
 
 
 class UserAgent:
-    """Reads messages, serves requests outside of dialogs, and passes the others to their transactions and calls."""
+    """A user agent that serves requests outside of dialogs, and passes other messages to transactions and calls."""
 
     def __init__(
         self, settings: dialog.UserAgentSettings, local_address: Callable[[sip_message.Hop], tuple[str, int]]
@@ -42,9 +42,9 @@ class UserAgent:
         self.receive_message(data, sip_message.Hop(source[0], source[1]), now)
 
     def receive_message(self, data: bytes, source: sip_message.Hop, now: float, *, whole: bool = True) -> None:
-        """Handle one message. `whole` is False if the stream does not say how long it is. Never raises."""
+        """Handle one message. `whole` is False for a head without a valid length. Never raises."""
         trunk = self._settings.admit(source.host)
-        # No answer at all to hosts that have no business here: scanners learn nothing (RFC 3261 §26.3.2.4).
+        # Unknown hosts get no answer at all, so that scanners learn nothing (RFC 3261 §26.3.2.4).
         if (trunk is None and not self._core.is_partner(source.host)) or not data.strip(b"\r\n\x00"):
             return
         if trunk == dialog.UNPROVEN and not self._is_proven(source, now) and not self._rate.take(source.host, now):
@@ -65,9 +65,9 @@ class UserAgent:
         else:
             self._receive_request(message, source, trunk, now)
 
-    def fail(self, hop: sip_message.Hop, now: float) -> None:
+    def fail_connection(self, hop: sip_message.Hop, now: float) -> None:
         """End or redirect the transactions over a connection that has ended or could not be made."""
-        self._core.layer.fail(hop, now)
+        self._core.layer.fail_connection(hop, now)
 
     def admits(self, host: str) -> bool:
         """Whether connections from this IP address are accepted."""
@@ -85,7 +85,7 @@ class UserAgent:
         body: bytes,
         headers: Mapping[str, str] = dialog.NO_HEADERS,
     ) -> dialog.SipCall:
-        """Send an INVITE to `target` with the offer `body`. `way` may be a hop alone."""
+        """Send an INVITE to `target` with the offer `body`. A `way` that is a hop has neither route nor credentials."""
         if isinstance(way, sip_message.Hop):
             way = dialog.Way((way,))
         request_headers = sip_message.Headers([("Max-Forwards", "70")])
@@ -107,7 +107,7 @@ class UserAgent:
         return dialog.SipCall.dial(self._core, invite, way, now)
 
     def request(self, request: sip_message.Request, hop: sip_message.Hop, on_response: OnResponse, now: float) -> None:
-        """Send a request outside of calls that is complete except for Via and Contact."""
+        """Send a request that belongs to no call and is complete except for Via and Contact."""
         if request.method == "REGISTER" and "Contact" not in request.headers:
             secure = request.uri.scheme == "sips"
             request.headers.add("Contact", str(self._core.contact(request.recipient.uri.user, hop, secure=secure)))
@@ -152,12 +152,12 @@ class UserAgent:
     def _receive_request(
         self, request: sip_message.Request, source: sip_message.Hop, trunk: str | None, now: float
     ) -> None:
-        # First of all (§18.2.1): what follows may respond, and responses go where this Via says.
+        # This comes first (§18.2.1), because any response goes to the address in this Via.
         request.replace_top_via(request.via.received_from(source.host, source.port))
         layer = self._core.layer
         if trunk == dialog.UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source, now)):
             trunk = None
-        # A host without a trunk may only send requests within its calls, and repeat or cancel earlier ones.
+        # A host without a trunk may only send requests within its calls, and repeat or cancel earlier requests.
         if trunk is None and self._call_of(request) is None and not layer.expects(request):
             return
         # An ACK is never answered, and makes no transaction of its own.
@@ -167,10 +167,10 @@ class UserAgent:
                 if call is not None:
                     call.receive_ack(request, now)
             return
-        # Full: new requests are dropped, known transactions are still served.
-        if layer.full and not layer.knows(request):
+        # When there are too many transactions, new requests are dropped, and known transactions are still served.
+        if layer.is_full and not layer.knows(request):
             return
-        # Asked before the transaction exists, which would count as the first of its kind.
+        # Checked before the transaction exists, because it would then count as the first copy of the request.
         merged = request.recipient.tag is None and layer.is_merged(request)
         transaction = layer.receive_request(request, source, now)
         if transaction is None:
@@ -188,7 +188,7 @@ class UserAgent:
     def _serve(self, transaction: ServerTransaction, trunk: str | None, now: float) -> None:
         # Outside of calls a request can be answered again, so its transaction need not be kept for 32 s.
         transaction.repeatable = self._call_of(transaction.request) is None
-        # Requests within a call prove nothing again: tags and Call-ID are known to the peer of the call only.
+        # Requests within a call are not authenticated again: only the peer of the call knows its tags and Call-ID.
         if trunk == dialog.UNPROVEN and transaction.request.recipient.tag is None:
             trunk = self._authenticate(transaction, now)
             if trunk is None:
@@ -228,31 +228,31 @@ class UserAgent:
             self._core.reply(transaction, 481, now)
 
     def _receive_invite(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
-        # At once, so that the caller does not send the INVITE again while we think (§17.2.1).
+        # 100 is sent at once, so that the caller does not repeat the INVITE while the call is prepared (§17.2.1).
         self._core.reply(transaction, 100, now)
         if "Replaces" in transaction.request.headers:
             self._receive_replacement(transaction, now)
             return
-        seconds = self._settings.busy()
-        if seconds is None and len(self._core.calls) >= self._settings.max_calls:
-            seconds = _RETRY_AFTER
-        # Last, because asking counts the call.
-        if seconds is None:
-            seconds = self._settings.pace(trunk)
-        if seconds is not None:
-            self._core.reply(transaction, 503, now, ("Retry-After", str(seconds)))
+        retry_after = self._settings.busy()
+        if retry_after is None and len(self._core.calls) >= self._settings.max_calls:
+            retry_after = _RETRY_AFTER_SECONDS
+        # `pace` is asked last, because it counts the call.
+        if retry_after is None:
+            retry_after = self._settings.pace(trunk)
+        if retry_after is not None:
+            self._core.reply(transaction, 503, now, ("Retry-After", str(retry_after)))
             return
         call = dialog.SipCall.receive(self._core, transaction, now)
         self._core.events.append(dialog.InviteReceived(call, trunk))
 
     def _receive_replacement(self, transaction: ServerTransaction, now: float) -> None:
-        """Handle an INVITE that replaces a call (RFC 3891 §3). It is taken even if no other call is: it adds none."""
+        """Handle an INVITE that replaces a call (RFC 3891 §3). It adds no call, so it is accepted under any load."""
         try:
             replaces = dialog.Replaces.parse_single(transaction.request.headers.values("Replaces"))
         except ValueError:
             self._core.reply(transaction, 400, now)
             return
-        # Found by the exact dialog, whose tags only its two sides and whom they told know: that is the authorization.
+        # Naming the exact dialog is the authorization: only its two sides, and those they told, know its tags.
         old = self._core.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
         if old is None:
             self._core.reply(transaction, 481, now)
@@ -262,9 +262,9 @@ class UserAgent:
             self._core.events.append(dialog.CallReplaced(old, dialog.SipCall.receive(self._core, transaction, now)))
 
     def _receive_options(self, transaction: ServerTransaction, now: float) -> None:
-        seconds = self._settings.busy()
-        if seconds is not None:
-            self._core.reply(transaction, 503, now, ("Retry-After", str(seconds)))
+        retry_after = self._settings.busy()
+        if retry_after is not None:
+            self._core.reply(transaction, 503, now, ("Retry-After", str(retry_after)))
         else:
             supported = ("Supported", ", ".join(dialog.EXTENSIONS))
             self._core.reply(transaction, 200, now, ("Accept", "application/sdp"), supported)
@@ -279,7 +279,7 @@ class UserAgent:
             cancel(request, now)
 
     def _refuse_malformed(self, error: sip_message.MalformedMessage, source: sip_message.Hop) -> None:
-        """Respond without a transaction to the address that the message came from: its own Via is not trusted."""
+        """Respond without a transaction, to the address that the message came from."""
         if error.headers is None or "Via" not in error.headers:
             return
         response = sip_message.Response(
@@ -370,7 +370,7 @@ def _check_content(core: dialog.UserAgentCore, transaction: ServerTransaction) -
         return 415, [("Accept", "application/sdp")]
     accepted = [item.partition(";")[0].strip().lower() for item in request.headers.tokens("Accept")]
     if accepted and not {"application/sdp", "application/*", "*/*"}.intersection(accepted):
-        # All bodies of ours are SDP. 399 is the code for miscellaneous warnings (§20.43).
+        # All our bodies are SDP. 399 is the code for miscellaneous warnings (§20.43).
         return 406, [("Warning", '399 callagent "The answer would be application/sdp"')]
     return None
 
@@ -381,11 +381,11 @@ _CHECKS: tuple[Callable[[dialog.UserAgentCore, ServerTransaction], Refusal | Non
 
 
 _MAX_BUCKETS = 10_000
-"""The bucket that was used least recently is forgotten first."""
+"""Keys with a bucket; beyond it the one used least recently is dropped."""
 
 
 class RateLimit:
-    """Allows `per_second` on average and `burst` at once for each key."""
+    """A token bucket for each key: `per_second` on average, and `burst` at once."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
@@ -394,7 +394,7 @@ class RateLimit:
 
     def take(self, key: str, now: float) -> bool:
         """Take one token of the key's bucket; False if it is empty."""
-        # Taken out and put back at the end, so that the order is that of the last use.
+        # The bucket is put back at the end, so that the order is that of the last use.
         tokens, at = self._buckets.pop(key, (self._burst, now))
         tokens = min(self._burst, tokens + (now - at) * self._per_second)
         allowed = tokens >= 1

@@ -18,7 +18,7 @@ from callagent.sip import (
     Way,
     parse_message,
 )
-from callagent.sip.digest import Proof, parse_digest, write_digest
+from callagent.sip.digest import DigestInput, parse_digest, write_digest
 from callagent.sip.message.message import respond_to
 from tests.sip.pair import PHONE, SERVER, Pair, settings
 
@@ -47,7 +47,7 @@ def answer_at_once(pair: Pair) -> None:
     ],
 )
 def test_the_examples_of_the_rfc(algorithm: str, response: str) -> None:
-    proof = Proof(
+    proof = DigestInput(
         "Mufasa", "http-auth@example.org", "GET", "/dir/index.html", "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v",
         algorithm, "auth", "00000001", "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
     )  # fmt: skip
@@ -149,7 +149,7 @@ def test_a_right_password_on_a_nonce_that_is_not_ours_is_answered_as_a_wrong_one
     pair.dial(way=way())
     pair.run(1.0)
     proven = parse_digest(pair.server.requests("INVITE")[-1].headers.get("Authorization") or "")
-    proof = Proof(
+    proof = DigestInput(
         "ann", "here", "INVITE", proven["uri"], "own", "SHA-256", proven["qop"], proven["nc"], proven["cnonce"]
     )
     answers = []

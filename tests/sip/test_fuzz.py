@@ -128,7 +128,7 @@ def test_a_stream_reads_the_same_however_it_is_cut(data: bytes, cuts: list[int])
             break
         pieces += cut.feed(data[at : at + length])
         at += length
-    assert (pieces, cut.broken, cut.partial) == (messages, whole.broken, whole.partial)
+    assert (pieces, cut.broken, cut.is_partial) == (messages, whole.broken, whole.is_partial)
 
 
 def test_a_long_header_is_not_searched_again_and_again() -> None:

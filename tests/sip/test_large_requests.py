@@ -98,7 +98,7 @@ def test_without_tcp_a_large_invite_goes_by_udp_and_is_repeated_there() -> None:
     core = Core()
     core.call()
     ((first, _),) = core.sent()
-    core.agent.fail(TCP, core.now)
+    core.agent.fail_connection(TCP, core.now)
     ((invite, hop),) = core.sent()
     assert (hop, invite.via.transport, invite.via.port) == (UDP, "UDP", 5060)
     assert invite.via.branch == first.via.branch
@@ -109,7 +109,7 @@ def test_without_tcp_a_large_invite_goes_by_udp_and_is_repeated_there() -> None:
 def test_a_peer_without_tcp_is_remembered_for_a_while() -> None:
     core = Core()
     core.call()
-    core.agent.fail(TCP, core.now)
+    core.agent.fail_connection(TCP, core.now)
     core.sent()
     core.call()
     assert [hop.transport for _, hop in core.sent()] == ["udp"]
@@ -124,7 +124,7 @@ def test_a_connection_that_ends_after_an_answer_is_no_reason_to_send_again() -> 
     core.call()
     ((invite, _),) = core.sent()
     core.answer(invite, 100)
-    core.agent.fail(TCP, core.now)
+    core.agent.fail_connection(TCP, core.now)
     core.pass_time(10.0)
     assert not core.sent()
 
@@ -134,7 +134,7 @@ def test_a_cancel_goes_where_its_invite_went(refused: bool, transport: str) -> N
     core = Core()
     call = core.call()
     if refused:
-        core.agent.fail(TCP, core.now)
+        core.agent.fail_connection(TCP, core.now)
     (invite, _) = core.sent()[-1]
     core.answer(invite, 180)
     call.hang_up(core.now)
@@ -164,7 +164,7 @@ def test_a_large_request_within_a_call_goes_by_tcp_too_and_falls_back() -> None:
     call.refer(Uri.parse("sip:desk@192.0.2.9"), core.now, LARGE)
     ((refer, hop),) = core.sent()
     assert (refer.method, hop, refer.via.transport) == ("REFER", TCP, "TCP")
-    core.agent.fail(TCP, core.now)
+    core.agent.fail_connection(TCP, core.now)
     ((refer, hop),) = core.sent()
     assert (refer.method, hop, refer.via.transport) == ("REFER", UDP, "UDP")
 

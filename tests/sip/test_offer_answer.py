@@ -22,7 +22,7 @@ def ours(*, loopback: bool = False) -> Negotiation:
 def test_the_peers_first_codec_that_we_have_is_taken() -> None:
     answer, agreement = ours().answer(offer("m=audio 4000 RTP/AVP 18 8 0 101"))
     assert (agreement.codec, agreement.telephone_event, agreement.remote) == ("PCMA", 101, ("192.0.2.1", 4000))
-    assert not agreement.held
+    assert not agreement.is_held
     assert b"m=audio 5000 RTP/AVP 8 101\r\n" in answer
     assert b"a=ptime:20\r\n" in answer
     assert b"a=sendrecv\r\n" in answer
@@ -54,20 +54,20 @@ def test_directions_are_answered_in_the_mirror_and_hold_a_peer_that_does_not_lis
     attribute: str, direction: Direction, held: bool
 ) -> None:
     answer, agreement = ours().answer(offer("m=audio 4000 RTP/AVP 0", f"a={attribute}"))
-    assert agreement.held is held
+    assert agreement.is_held is held
     assert agreement.direction is direction
     assert f"a={direction.value}\r\n".encode() in answer
 
 
 def test_the_old_hold_by_address_is_understood() -> None:
     _, agreement = ours().answer(offer(host="0.0.0.0"))
-    assert agreement.held
+    assert agreement.is_held
     assert agreement.remote is None
 
 
 def test_a_stream_switched_off_stays_answered() -> None:
     answer, agreement = ours().answer(offer("m=audio 0 RTP/AVP 0"))
-    assert agreement.held
+    assert agreement.is_held
     assert b"m=audio 0 RTP/AVP" in answer
 
 

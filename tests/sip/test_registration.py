@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callagent.sip import Address, Headers, Response, Uri
-from callagent.sip.endpoint import _first_hop
+from callagent.sip.endpoint import _first_uri
 from callagent.sip.trunks import Registration
 
 SERVER = Uri.parse("sip:edge.example.com:5070;transport=tcp")
@@ -101,4 +101,4 @@ def test_a_route_that_cannot_be_followed_is_none(value: str) -> None:
     ],
 )
 def test_a_call_goes_to_the_first_of_its_route(route: str, server: str, first: str) -> None:
-    assert str(_first_hop(tuple(Address.parse_list(route)) if route else (), Uri.parse(server))) == first
+    assert str(_first_uri(tuple(Address.parse_list(route)) if route else (), Uri.parse(server))) == first

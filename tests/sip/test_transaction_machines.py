@@ -134,7 +134,7 @@ def test_a_refusal_is_repeated_until_its_ack() -> None:
     transaction.apply(Input.ACK, None, 2.0)
     assert transaction.state is State.CONFIRMED
     timers.handle(7.0)
-    assert transaction.terminated
+    assert transaction.is_terminated
     assert len(timers) == 0
 
 

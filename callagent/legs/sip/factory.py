@@ -108,7 +108,7 @@ class SipLegFactory:
         endpoint = self._opened()
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
-            trunk = self._trunks.of_host(sip.Uri.parse(target))
+            trunk = self._trunks.find_by_host(sip.Uri.parse(target))
         self._expect_room_on(trunk)
         # A registrar may have named proxies that our calls have to pass (RFC 3608).
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
@@ -166,7 +166,7 @@ class SipLegFactory:
             return None
         if self._trunks is None:
             raise ValueError(f"target '{target.name}': a number needs a trunk, and none is set")
-        trunk = self._trunks.of_name(target.trunk or came_through)
+        trunk = self._trunks.find_by_name(target.trunk or came_through)
         if trunk is None:
             raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
         return trunk

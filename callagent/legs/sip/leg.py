@@ -307,7 +307,7 @@ class SipLeg:
         # Without a remote address the peer holds us: what was agreed before stays for when it comes back.
         if agreement.remote is not None:
             self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
-        self._session.hold(agreement.held)
+        self._session.hold(agreement.is_held)
         self._peer_sends = agreement.direction.receives
         self._session.expect(self._peer_sends and self._media_expected)
 

@@ -12,7 +12,7 @@ from functools import partial
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call, EndCause
-from callagent.sip.digest import MAX_PROOFS, Credentials, authorized
+from callagent.sip.digest import MAX_CHALLENGES, Credentials, authorize_request
 from callagent.sip.message import Hop, Message, Request, Response
 from callagent.sip.transaction_layer import OnResponse
 
@@ -214,33 +214,35 @@ class _Exchange:
 def send_in_dialog(call: CallMachine, request: Request, on_response: OnResponse, now: float) -> None:
     """Send a request that the call's dialog made.
 
-    A challenge (401 or 407) is answered with the credentials that the call's INVITE has proven, at most `MAX_PROOFS`
-    times; `on_response` gets every other response, and None if none arrives in time.
+    A challenge (401 or 407) is answered with the credentials that the call's INVITE has proven, at most
+    `MAX_CHALLENGES` times; `on_response` gets every other response, and None if none arrives in time.
     """
     dialog = call.dialog
     assert dialog is not None, "the request was made by the dialog"
     hop = dialog.next_hop()
     exchange = _Exchange(call.core, dialog, hop, call.credentials_for(hop), on_response)
-    _send(exchange, request, MAX_PROOFS, now)
+    _send(exchange, request, MAX_CHALLENGES, now)
 
 
 def ignore_response(response: Response | None, now: float) -> None:
     """Do nothing: for requests whose outcome changes nothing here."""
 
 
-def _send(exchange: _Exchange, request: Request, proofs: int, now: float) -> None:
+def _send(exchange: _Exchange, request: Request, challenges_left: int, now: float) -> None:
     # Not nested functions: two that refer to each other would be a cycle that only the garbage collector frees.
-    on_response = partial(_receive, exchange, request, proofs)
+    on_response = partial(_receive, exchange, request, challenges_left)
     exchange.core.send_request(request, exchange.hop, on_response, now)
 
 
-def _receive(exchange: _Exchange, request: Request, proofs: int, response: Response | None, now: float) -> None:
+def _receive(
+    exchange: _Exchange, request: Request, challenges_left: int, response: Response | None, now: float
+) -> None:
     again = None
-    if response is not None and response.status in (401, 407) and exchange.credentials is not None and proofs:
-        again = authorized(request, response, exchange.credentials)
+    if response is not None and response.status in (401, 407) and exchange.credentials is not None and challenges_left:
+        again = authorize_request(request, response, exchange.credentials)
     if again is None:
         exchange.on_response(response, now)
     else:
         dialog = exchange.dialog
         dialog.local_cseq = max(dialog.local_cseq, again.cseq.number)
-        _send(exchange, again, proofs - 1, now)
+        _send(exchange, again, challenges_left - 1, now)

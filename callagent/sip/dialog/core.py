@@ -97,7 +97,7 @@ class UserAgentCore:
 
     def is_partner(self, host: str) -> bool:
         """Return whether we are in a call with this host or wait for a response from it; then its messages are read."""
-        return host in self.hosts or host in self.layer.partners
+        return host in self.hosts or host in self.layer.pending_hosts
 
     def add_call(self, call: Call) -> None:
         self.calls.add(call)
@@ -124,7 +124,7 @@ class UserAgentCore:
         if "Via" in request.headers:
             return self.layer.request(request, hop, on_response, now)
         request.headers.insert_first("Via", str(self._via(hop)))
-        if not _is_too_large(request, hop) or self.layer.has_tcp(hop, now) is False:
+        if not _is_too_large(request, hop) or self.layer.accepts_tcp(hop, now) is False:
             return self.layer.request(request, hop, on_response, now)
         # Too large for UDP: try TCP first, and fall back to UDP where the peer does not take connections (§18.1.1).
         fallback = (hop, request.via)
@@ -138,7 +138,7 @@ class UserAgentCore:
         """
         # A branch of its own: the ACK of a 2xx is a transaction by itself (§17.1.1.3).
         ack.headers.insert_first("Via", str(self._via(hop)))
-        if _is_too_large(ack, hop) and self.layer.has_tcp(hop, now):
+        if _is_too_large(ack, hop) and self.layer.accepts_tcp(hop, now):
             hop = self._switch_to_tcp(ack, hop)
         self._enqueue(bytes(ack), hop)
 

@@ -14,7 +14,7 @@ from callagent.sip.dialog.call_machine import CallInput, CallMachine, CallState,
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call
-from callagent.sip.digest import MAX_PROOFS, Credentials, authorized, repeated
+from callagent.sip.digest import MAX_CHALLENGES, Credentials, authorize_request, copy_for_retry
 from callagent.sip.message import Address, CSeq, Headers, Hop, Request, Response, parse_integer, transport_of
 from callagent.sip.transaction_layer import ServerTransaction
 from callagent.sip.transaction_machines import Timer
@@ -49,7 +49,7 @@ class OutgoingInvite:
         self._redirections = 0
         self._attempts = 1
         self._session_lengthened = False
-        self._proofs = 0
+        self._challenges = 0
 
     def credentials_for(self, hop: Hop) -> Credentials | None:
         """Return the trunk's credentials for requests in the call, if the INVITE needed them and `hop` is the trunk."""
@@ -154,9 +154,9 @@ class OutgoingInvite:
             if not self._other_hops or not self._may_attempt():
                 return None
             self._hop = self._other_hops.pop(0)
-            return repeated(invite)
+            return copy_for_retry(invite)
         if response.status in (401, 407):
-            return self._with_proof(invite, response)
+            return self._with_credentials(invite, response)
         if response.status == 422:
             return self._with_longer_session(invite, response)
         return self._redirected(invite, response) if 300 <= response.status < 400 else None
@@ -167,11 +167,11 @@ class OutgoingInvite:
         self._call.attempts_spent = self._attempts > self._core.settings.max_attempts
         return not self._call.attempts_spent
 
-    def _with_proof(self, invite: Request, response: Response) -> Request | None:
-        self._proofs += 1
-        if self._way.credentials is None or self._proofs > MAX_PROOFS:
+    def _with_credentials(self, invite: Request, response: Response) -> Request | None:
+        self._challenges += 1
+        if self._way.credentials is None or self._challenges > MAX_CHALLENGES:
             return None
-        return authorized(invite, response, self._way.credentials)
+        return authorize_request(invite, response, self._way.credentials)
 
     def _with_longer_session(self, invite: Request, response: Response) -> Request | None:
         """Return the INVITE with the session interval that the 422 requires, once (RFC 4028 §7.3)."""
@@ -182,7 +182,7 @@ class OutgoingInvite:
         if self._session_lengthened:
             return None
         self._session_lengthened = True
-        again = repeated(invite)
+        again = copy_for_retry(invite)
         again.headers.set("Min-SE", str(seconds))
         again.headers.set("Session-Expires", str(max(seconds, self._core.settings.session_seconds)))
         return again
@@ -200,7 +200,7 @@ class OutgoingInvite:
         target = next((uri for uri in targets if uri.host == invite.uri.host and uri.scheme == invite.uri.scheme), None)
         if target is None or self._redirections > MAX_REDIRECTIONS or not self._may_attempt():
             return None
-        again = repeated(invite)
+        again = copy_for_retry(invite)
         again.uri = target.without_headers()
         return again
 

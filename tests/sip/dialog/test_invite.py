@@ -73,7 +73,7 @@ def test_the_next_server_is_called_at_once_when_there_is_no_connection() -> None
     answer_at_once(pair)
     gone = Hop("192.0.2.9", 5060, "tcp")
     pair.dial(way=Way((gone, Hop(*SERVER))))
-    pair.phone.core.fail(gone, pair.now)
+    pair.phone.core.fail_connection(gone, pair.now)
     pair.run(0.5)
     assert len(pair.phone.of(CallAnswered)) == 1
 
