@@ -127,7 +127,7 @@ def test_speech_keys_come_by_their_usual_names(tmp_path: Path) -> None:
 def test_voices_that_stand_for_others(tmp_path: Path) -> None:
     text = '[[speech.voices]]\nprovider = "elevenlabs"\nname = "xyz"\ninstead = {cartesia = "abc"}\n'
     config = load_config(write(tmp_path, text), {})
-    assert speech_options(config.speech).voice_names.own("cartesia", "ElevenLabs/xyz") == "abc"
+    assert speech_options(config.speech).voice_names.name_at("cartesia", "ElevenLabs/xyz") == "abc"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def check_languages(settings: SpeechSettings) -> None:
     ):
         for place, name in enumerate(names):
             languages = languages_of(name, providers.get(speech.section_of(name), speech.SpeechProvider()))
-            if speech.speaks(languages, settings.language):
+            if speech.may_include(languages, settings.language):
                 continue
             known = ", ".join(sorted(languages or ()))
             if not place:
@@ -60,7 +60,7 @@ def check_languages(settings: SpeechSettings) -> None:
                 )
             log.warning("language_not_known", role=role, provider=name, language=settings.language, known=known)
     for like in settings.voices:
-        if unknown := [name for name in like.instead if not speech.is_known(name)]:
+        if unknown := [name for name in like.instead if not speech.is_known_voice(name)]:
             raise ConfigError(f"speech.voices: '{unknown[0]}' is not a provider of voices; choose one of the README's")
 
 

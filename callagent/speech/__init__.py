@@ -14,12 +14,12 @@ from callagent import lazy_exports
 if TYPE_CHECKING:
     from callagent.speech.factory import (
         SpeechOptions,
-        is_known,
+        is_known_voice,
+        may_include,
         open_recognizer,
         open_turn_model,
         open_voice,
         recognizer_languages,
-        speaks,
         voice_languages,
     )
     from callagent.speech.failover import FailoverRecognizer, FailoverVoice, VoiceNames, WatchedRecognizer
@@ -58,7 +58,7 @@ _MODULES = {
     "VoiceSettings": "protocol",
     "WatchedRecognizer": "failover",
     "WordTime": "protocol",
-    "is_known": "factory",
+    "is_known_voice": "factory",
     "open_recognizer": "factory",
     "open_turn_model": "factory",
     "open_voice": "factory",
@@ -66,7 +66,7 @@ _MODULES = {
     "recognizer_languages": "factory",
     "section_of": "protocol",
     "speakable": "text_processing",
-    "speaks": "factory",
+    "may_include": "factory",
     "voice_languages": "factory",
 }
 
@@ -89,7 +89,8 @@ __all__ = [
     "VoiceSettings",
     "WatchedRecognizer",
     "WordTime",
-    "is_known",
+    "is_known_voice",
+    "may_include",
     "open_recognizer",
     "open_turn_model",
     "open_voice",
@@ -97,7 +98,6 @@ __all__ = [
     "recognizer_languages",
     "section_of",
     "speakable",
-    "speaks",
     "voice_languages",
 ]
 

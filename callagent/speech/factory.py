@@ -1,4 +1,4 @@
-"""From the names of recognisers and voices, as the settings give them, to engines ready for calls.
+"""Opens recognisers, voices and the turn model by the names that the settings give them.
 
 `NoRecognizer` and `NoVoice` are the engines named `none`: a server with them still plays recordings and takes key
 presses.
@@ -37,14 +37,14 @@ from callagent.speech.voice_wrappers import CachedVoice, VoiceStore
 if TYPE_CHECKING:
     from callagent.speech.local import LocalTurnModel
 
-EMBEDDED = "'local', 'none' or 'script:FILE'"
-STORE_BYTES = 1 << 30
-"""Size of the utterances on disk."""
+EMBEDDED_NAMES = "'local', 'none' or 'script:FILE'"
+MAX_STORE_BYTES = 1 << 30
+"""Disk space for synthesised utterances: 1 GiB, some 18 hours of speech."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How engines run and providers are reached; each engine uses what concerns it."""
+    """How engines run and how providers are reached; each engine uses the options that concern it."""
 
     whisper_dir: str = ""
     """A CTranslate2 Whisper model directory for final transcripts; empty: the packaged Whisper base."""
@@ -55,7 +55,7 @@ class SpeechOptions:
     voice_cache_bytes: int = 64 << 20
     """Audio of utterances kept in memory to be spoken again; 0: none."""
     voice_cache: Path | None = None
-    """A folder for utterances that the next start of the server finds again; None: they are kept in memory only."""
+    """A folder for utterances that outlive a restart of the server; None: they are kept in memory only."""
     providers: Mapping[str, SpeechProvider] = field(default_factory=dict)
     voice_names: VoiceNames = field(default_factory=VoiceNames)
 
@@ -65,9 +65,9 @@ async def open_recognizer(names: str | Sequence[str], options: SpeechOptions | N
     options = options or SpeechOptions()
     names = [names] if isinstance(names, str) else names
     members = [await _recognizer_member(name, options) for name in names]
-    # The only embedded engine has nobody to hand over to, and is waited for whatever happens: a line-up adds nothing.
-    alone = len(members) == 1 and members[0].embedded
-    return members[0].provider if alone else FailoverRecognizer(members)
+    # A single embedded engine has no other to fail over to and gets all the time it needs: a line-up adds nothing.
+    is_single = len(members) == 1 and members[0].embedded
+    return members[0].provider if is_single else FailoverRecognizer(members)
 
 
 async def open_voice(names: str | Sequence[str], options: SpeechOptions | None = None) -> FailoverVoice:
@@ -76,15 +76,15 @@ async def open_voice(names: str | Sequence[str], options: SpeechOptions | None =
     Utterances are cached, and spoken again without asking an engine.
     """
     options = options or SpeechOptions()
-    store = VoiceStore(options.voice_cache, STORE_BYTES) if options.voice_cache else None
+    store = VoiceStore(options.voice_cache, MAX_STORE_BYTES) if options.voice_cache else None
     names = [names] if isinstance(names, str) else names
     return FailoverVoice([await _voice_member(name, options, store) for name in names], options.voice_names)
 
 
 async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recognizer]:
     provider, _, model = name.partition("/")
-    # What is no provider is an embedded engine, or a mistake, which is reported with all known names.
-    if provider not in _names("recognizer"):
+    # A name that is no provider's is an embedded engine's, or a mistake that is reported with all known names.
+    if provider not in _provider_names("recognizer"):
         return Member(name, await _open_embedded_recognizer(name, options), embedded=True)
     return Member(provider, open_provider_recognizer(provider, _settings(provider, model, options)))
 
@@ -92,21 +92,21 @@ async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recogn
 async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | None) -> Member[CachedVoice]:
     provider, _, model = name.partition("/")
     size = options.voice_cache_bytes
-    if provider not in _names("voice"):
-        # A script that was edited speaks the same text in another way: its utterances are not kept on disk.
+    if provider not in _provider_names("voice"):
+        # An edited script speaks the same text in another way, so utterances of scripts are not kept on disk.
         own_store = store if name == "local" else None
         voice = CachedVoice(await _open_embedded_voice(name), size, own_store, name)
         return Member(name, voice, embedded=True)
     settings = _settings(provider, model, options)
-    # All that changes how the same text sounds belongs to the identity; the key does not.
+    # The identity holds everything that changes how a text sounds, so not the API key.
     identity = "/".join((provider, settings.base_url, settings.model, settings.voice))
     return Member(provider, CachedVoice(open_provider_voice(provider, settings), size, store, identity))
 
 
 def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
-    """Return how the provider is reached. Raises `ConfigError` where its key or address is missing."""
+    """Return the provider's settings, with `model` if given. Raises `ConfigError` if its key or address is missing."""
     declared = declarations()[provider]
-    # Names such as `openai` and `openai-realtime` share a table of the settings, and with it key and address.
+    # Names such as `openai` and `openai-realtime` share a table of the settings, and so its key and address.
     section = declared.section
     settings = options.providers.get(section, SpeechProvider())
     if not declared.key and not settings.base_url:
@@ -134,7 +134,7 @@ async def _open_embedded_recognizer(name: str, options: SpeechOptions) -> Recogn
             from callagent.speech.scripted import ScriptedRecognizer
 
             return ScriptedRecognizer.read(Path(file))
-    raise ConfigError(f"the recogniser '{name}' is not known: {_known('recognizer')}")
+    raise ConfigError(f"the recogniser '{name}' is not known: {_describe_names('recognizer')}")
 
 
 async def _open_embedded_voice(name: str) -> Voice:
@@ -151,16 +151,16 @@ async def _open_embedded_voice(name: str) -> Voice:
             from callagent.speech.scripted import ScriptedVoice
 
             return ScriptedVoice.read(Path(file))
-    raise ConfigError(f"the voice '{name}' is not known: {_known('voice')}")
+    raise ConfigError(f"the voice '{name}' is not known: {_describe_names('voice')}")
 
 
-def _names(role: str) -> list[str]:
-    """Return the providers that declare a `recognizer` or a `voice`."""
+def _provider_names(role: str) -> list[str]:
+    """Return the names of the providers that declare a `recognizer` or a `voice`, whichever `role` is."""
     return [name for name, declared in declarations().items() if getattr(declared, role)]
 
 
-def _known(role: str) -> str:
-    return f"{EMBEDDED}, or of a provider, with or without a model: {', '.join(_names(role))}"
+def _describe_names(role: str) -> str:
+    return f"{EMBEDDED_NAMES}, or a provider, with or without '/MODEL': {', '.join(_provider_names(role))}"
 
 
 async def open_turn_model(name: str) -> LocalTurnModel | None:
@@ -168,7 +168,7 @@ async def open_turn_model(name: str) -> LocalTurnModel | None:
     if name == "none":
         return None
     if name != "smart-turn":
-        raise ConfigError(f"the turn model '{name}' is not known: 'smart-turn' or 'none'")
+        raise ConfigError(f"the turn model '{name}' is not known: choose 'smart-turn' or 'none'")
     from callagent.speech.local import LocalTurnModel
 
     model = LocalTurnModel()
@@ -187,7 +187,7 @@ class NoRecognizer:
 
 
 class _EmptyStream:
-    """One call's stream, without audio and without words."""
+    """One call's stream to `NoRecognizer`."""
 
     def __init__(self, on_transcript: Callable[[Transcript], None]) -> None:
         self._on_transcript = on_transcript
@@ -214,10 +214,10 @@ class _EmptyStream:
 
 
 class NoVoice:
-    """A voice that fails on every text: an utterance that nobody hears must not count as spoken."""
+    """A voice that fails on every text, so that an utterance that nobody hears does not count as spoken."""
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
-        raise ProviderError(f"no voice is configured to say '{text}'")
+        raise ProviderError(f"no voice is configured to say '{text}': speech.voice is 'none'")
         yield  # Never reached; it makes this function a generator.
 
     async def close(self) -> None:
@@ -225,11 +225,11 @@ class NoVoice:
 
 
 ENGLISH = frozenset({"en"})
-"""What the embedded engines recognise and speak."""
+"""The only language that the embedded engines recognise and speak."""
 
 
 def recognizer_languages(name: str, settings: SpeechProvider) -> Languages:
-    """Return what the recogniser `name` recognises; the settings give its name with or without a model."""
+    """Return the languages of the recogniser `name`, which may end in `/MODEL`."""
     provider, _, model = name.partition("/")
     if provider == "local":
         return ENGLISH
@@ -238,7 +238,7 @@ def recognizer_languages(name: str, settings: SpeechProvider) -> Languages:
 
 
 def voice_languages(name: str, settings: SpeechProvider) -> Languages:
-    """Return the languages of the voice `name`; of voices that carry a language in their name, that one."""
+    """Return the languages of the voice `name`, which may end in `/MODEL`."""
     provider, _, model = name.partition("/")
     if provider == "local":
         return ENGLISH
@@ -246,12 +246,12 @@ def voice_languages(name: str, settings: SpeechProvider) -> Languages:
     return declared.voice_languages(model or settings.model, settings.voice) if declared else None
 
 
-def speaks(languages: Languages, language: str) -> bool:
-    """Return whether `language` is among `languages`, or may be."""
+def may_include(languages: Languages, language: str) -> bool:
+    """Return whether `languages` include `language`; True if they are not known."""
     return languages is None or primary_language(language) in languages
 
 
-def is_known(name: str) -> bool:
+def is_known_voice(name: str) -> bool:
     """Return whether `name` is a provider that has voices, or the embedded voice."""
     declared = declarations().get(name)
     return name == "local" or bool(declared and declared.voice)

@@ -14,7 +14,7 @@ from typing import Protocol
 from callagent.audio import FRAME_BYTES
 
 PREROLL_BYTES = 25 * FRAME_BYTES
-"""0.5 s kept from before `begin()`: voice activity is noticed only after the first sound of an utterance."""
+"""0.5 s of audio from before `begin()`: voice activity is noticed only after the first sound of an utterance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Transcript:
     final: bool
     """False: the text may still change. Each `finish()` gets exactly one final transcript, empty without speech."""
     utterance: int
-    """Number of the `begin()` it belongs to, from 1."""
+    """Number of the `begin()` that it belongs to, from 1."""
     alternatives: tuple[str, ...] = ()
     """Other readings of a final transcript, the more likely ones first, without `text` itself."""
     confidence: float | None = None
@@ -38,7 +38,7 @@ class RecognizerSettings:
 
     language: str = "en-US"
     expected: str = ""
-    """An example of the answer expected ("5 5 5 0 1 4 2"), for engines that take a prompt."""
+    """An example of the expected answer ("5 5 5 0 1 4 2"), for engines that take a prompt."""
     keywords: tuple[str, ...] = ()
     """Words that are likely to come up, such as names, the important ones first."""
 
@@ -46,8 +46,7 @@ class RecognizerSettings:
 class RecognizerStream(Protocol):
     """One call's stream to a recogniser. Every method returns at once and may be called from the media callback.
 
-    The turn manager decides where an utterance begins and ends; engines that have an endpointing of their own are asked
-    to leave it off.
+    The turn manager decides where an utterance begins and ends; an engine's own endpointing is switched off.
     """
 
     def feed(self, pcm: bytes) -> None:
@@ -57,10 +56,10 @@ class RecognizerStream(Protocol):
         """Begin an utterance: the caller speaks, and what was fed in the last 0.5 s belongs to it."""
 
     def finish(self) -> None:
-        """End the caller's utterance: one final transcript is owed for it."""
+        """End the caller's utterance; the stream owes exactly one final transcript for it."""
 
     def close(self) -> None:
-        """Give up whatever is still owed; no transcript comes after this."""
+        """Close the stream; no transcript comes after this, not even one that is owed."""
 
 
 class Recognizer(Protocol):
@@ -70,7 +69,7 @@ class Recognizer(Protocol):
         """Return a stream for one call; `on_transcript` is called on the event loop. Raises `ProviderError`."""
 
     async def close(self) -> None:
-        """End what all streams share, such as processes and connections."""
+        """Close what all streams share, such as processes and connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class VoiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """When a word is spoken."""
+    """A word of an utterance, and when it is spoken."""
 
     word: str
     start: float
@@ -101,8 +100,8 @@ class SpeechChunk:
     words: tuple[WordTime, ...] = field(default=())
     """Times of the words that begin in this chunk, where the engine has them."""
 
-    def later(self, seconds: float) -> SpeechChunk:
-        """Return the chunk with its words' times moved by `seconds`, the length of what was spoken before it."""
+    def delayed(self, seconds: float) -> SpeechChunk:
+        """Return the chunk with the times of its words moved back by `seconds`, the length of the audio before it."""
         if not seconds or not self.words:
             return self
         return replace(self, words=tuple(WordTime(w.word, w.start + seconds, w.end + seconds) for w in self.words))
@@ -111,24 +110,24 @@ class SpeechChunk:
 class Voice(Protocol):
     """A speech synthesiser, shared by all calls.
 
-    Some have two more attributes, which stay optional: `speaks_ssml` (it reads the markup of SSML) and `max_text_bytes`
-    (longer texts are given to it in parts).
+    Two further attributes are optional: `speaks_ssml` (the voice reads SSML) and `max_text_bytes` (longer texts are
+    given to it in parts).
     """
 
     def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
-        """Yield audio in order, as it is made; closing the generator stops the work. Raises `ProviderError`."""
+        """Yield audio in order as it is synthesised; closing the generator stops the work. Raises `ProviderError`."""
 
     async def close(self) -> None:
-        """End what all utterances share, such as processes and connections."""
+        """Close what all utterances share, such as processes and connections."""
 
 
 Languages = frozenset[str] | None
-"""Primary subtags (`en`) of BCP 47; None: many languages, or it is not known which."""
+"""Primary subtags of BCP 47, such as `en`; None: many languages, or unknown ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechProvider:
-    """How one provider is reached, from the settings."""
+    """The settings by which one provider is reached."""
 
     api_key: str = field(default="", repr=False)
     base_url: str = ""
@@ -160,15 +159,15 @@ class Declaration:
     key: str = ""
     """The environment variable of its key; empty: a self-hosted server, which has an address and no key."""
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Further environment variable -> the setting that it fills, and its value, in which `{}` is the variable's."""
+    """Further environment variable -> the setting that it fills, and the setting's value: `{}` is the variable's."""
     recognizer: Callable[[SpeechProvider], Recognizer] | None = None
-    """Opens its recogniser; nothing is sent before the first utterance."""
+    """Opens the provider's recogniser; nothing is sent before the first utterance. None: it has none."""
     voice: Callable[[SpeechProvider], Voice] | None = None
-    """Opens its voice; nothing is sent before the first utterance."""
+    """Opens the provider's voice; nothing is sent before the first utterance. None: it has none."""
     recognizer_languages: Callable[[str], Languages] = lambda model: None
-    """From the model (empty: the default one) to the languages that it recognises."""
+    """Returns the languages that a model recognises; the argument is empty for the default model."""
     voice_languages: Callable[[str, str], Languages] = lambda model, voice: None
-    """From the model and the voice (empty: the default ones) to the languages that are spoken."""
+    """Returns the languages that a model's voice speaks; empty arguments stand for the default model and voice."""
 
     @property
     def section(self) -> str:
@@ -176,8 +175,8 @@ class Declaration:
         return section_of(self.name)
 
     @property
-    def line(self) -> str:
-        """Its line in the documentation's list of providers."""
+    def documentation_line(self) -> str:
+        """Its line in the list of providers of the documentation."""
         roles = [role for role, opener in (("recogniser", self.recognizer), ("voice", self.voice)) if opener]
         variables = ", ".join(f"`{name}`" for name in (self.key, *self.environment) if name)
         return f"* `{self.name}` ({', '.join(roles)}): {self.documentation}." + (f" {variables}" if variables else "")
@@ -195,7 +194,7 @@ def accepted_keywords(
 
     The others are left out, because a provider refuses the whole request for one keyword too many or too long.
     """
-    # A word that does not fit is skipped: shorter ones after it may still fit.
+    # A word that does not fit is skipped, because a shorter one after it may still fit.
     accepted: list[str] = []
     for word in keywords:
         total = len(word) + sum(map(len, accepted))

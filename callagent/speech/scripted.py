@@ -39,13 +39,13 @@ class VoiceScript:
 
     seconds_per_character: float = 0.06
     delay: float = 0.0
-    """Seconds until the first chunk."""
+    """Seconds before the first chunk."""
     chunk_delay: float = 0.0
-    """Seconds before each further chunk; if they exceed the length of a chunk, the playout runs dry."""
+    """Seconds before each further chunk; if longer than a chunk's audio, the playout runs dry."""
     failing: tuple[str, ...] = ()
-    """Texts, as regular expressions, that the voice fails on."""
+    """Regular expressions: the voice fails on every text in which one of them is found."""
     fails_after: int = 0
-    """Words spoken before it fails."""
+    """Words of such a text that are spoken before the voice fails."""
 
 
 ScriptT = TypeVar("ScriptT", ScriptedUtterance, VoiceScript)
@@ -73,7 +73,7 @@ class ScriptedRecognizer:
 
 
 class ScriptedStream:
-    """One call's stream; it counts what it is given, for tests."""
+    """One call's stream; it notes audio and settings that it receives, for tests."""
 
     def __init__(
         self, script: Sequence[ScriptedUtterance], on_transcript: Callable[[protocol.Transcript], None]
@@ -85,17 +85,18 @@ class ScriptedStream:
         """Timers by number; each removes its own entry when it has run."""
         self._partials: list[int] = []
         self._utterance = 0
-        self.fed = 0
+        self.received_bytes = 0
         """Bytes of audio received."""
-        self.begun: list[protocol.RecognizerSettings] = []
+        self.settings: list[protocol.RecognizerSettings] = []
+        """Settings of each utterance, in order."""
 
     def feed(self, pcm: bytes) -> None:
-        self.fed += len(pcm)
+        self.received_bytes += len(pcm)
 
     def begin(self, settings: protocol.RecognizerSettings) -> None:
         # Only partial transcripts are cancelled: a final one that is owed still comes, as from a real engine.
         self._cancel_partials()
-        self.begun.append(settings)
+        self.settings.append(settings)
         self._utterance += 1
         for number, text in enumerate(self._current().partials, 1):
             self._partials.append(
@@ -137,14 +138,14 @@ class ScriptedStream:
 
 
 class ScriptedVoice:
-    """A voice that plays a burst of sound for each word, as long as the word's length, the speed and the script say."""
+    """A voice that plays a burst of sound for each word; the word's length, the speed and the script set how long."""
 
     def __init__(self, script: VoiceScript | None = None) -> None:
         self._script = script or VoiceScript()
         self.spoken: list[str] = []
-        """Every text that was to be spoken, in order."""
+        """The text of every call of `speak()`, in order."""
         self.settings: list[protocol.VoiceSettings] = []
-        """How each text was to be spoken."""
+        """The settings of every call of `speak()`, in order."""
 
     @classmethod
     def read(cls, path: Path) -> ScriptedVoice:
@@ -171,18 +172,19 @@ class ScriptedVoice:
         return None
 
     def seconds(self, text: str, speed: float = 1.0) -> float:
-        """Return how long `text` takes to speak."""
+        """Return how many seconds `text` takes to speak."""
         return sum(self._samples(word, speed) for word in text.split()) / SAMPLE_RATE
 
     def _samples(self, word: str, speed: float) -> int:
-        # One character more, for the gap to the next word.
+        # One character is added for the gap to the next word.
         return round((len(word) + 1) * self._script.seconds_per_character / speed * SAMPLE_RATE)
 
 
 @lru_cache(maxsize=64)
 def _burst(samples: int) -> bytes:
     """Return a buzz of 120 Hz with harmonics, swelling and fading, the last tenth silent; 8 kHz PCM."""
-    # Voice activity has to take it for a voice: hence harmonics, and a level that rises and falls as a word's does.
+    # Voice activity detection has to take it for a voice: hence harmonics, and a level that rises and falls like a
+    # word's.
     sounding = samples * 9 // 10
     wave = array("h", bytes(2 * samples))
     for index in range(sounding):
@@ -207,13 +209,13 @@ def _load_yaml(path: Path) -> object:
 
 
 def _read_entry(kind: type[ScriptT], entry: object, path: Path) -> ScriptT:
-    """Return an entry of a script as a `kind`; a bare text is the value of its first field. Raises `ConfigError`."""
+    """Return a script's entry as a `kind`; a text alone is the value of its first field. Raises `ConfigError`."""
     names = [field.name for field in fields(kind)]
     if isinstance(entry, str):
         entry = {names[0]: entry}
     if not isinstance(entry, Mapping) or (unknown := [key for key in entry if key not in names]):
         what = ", ".join(map(str, unknown)) if isinstance(entry, Mapping) else repr(entry)
-        raise ConfigError(f"{path}: '{what}' is not valid; known here: {', '.join(names)}")
+        raise ConfigError(f"{path}: '{what}' is not a field of the script; the fields are {', '.join(names)}")
     values = dict(entry)
     values |= {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
     return kind(**values)

@@ -1,8 +1,8 @@
 """Text on its way to a voice: numbers and dates in words, markup (SSML), and cuts at the ends of sentences.
 
-A voice should not have to guess what `$1.50` or `03/04` is: `speakable` writes it out, in English only. `markup` and
-`plain` prepare a text for voices that read SSML and for those that do not; `sentences` and `parts` cut it. All are pure
-functions.
+A voice should not have to guess what `$1.50` or `03/04` is: `speakable` writes it out, in English only. `ssml_content`
+and `plain_text` prepare a text for voices that read SSML and for those that do not; `split_sentences` and
+`split_to_size` cut it. All are pure functions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CURRENCIES = {
     "£": ("pound", "pounds", "penny", "pence"),
 }
 TOO_LARGE = 10**15
-"""Numbers from here on are left as digits: nobody would follow their words."""
+"""The least number that is left as digits: nobody would follow its words."""
 
 
 def cardinal(number: int) -> str:
@@ -60,7 +60,7 @@ def ordinal(number: int) -> str:
     return words[:at] + (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
 
 
-def year(number: int) -> str:
+def year_words(number: int) -> str:
     """Return a year in words: `1999` is "nineteen ninety-nine"."""
     # "two thousand five", but "twenty ten". Years before 1100 and from 2100 on are not read as two pairs of digits.
     high, low = divmod(number, 100)
@@ -71,43 +71,43 @@ def year(number: int) -> str:
     return f"{cardinal(high)} {cardinal(low) if low >= 10 else f'oh {_SMALL[low]}'}"
 
 
-def digits(text: str) -> str:
-    """Return every letter and digit on its own: `4B` is "four B"."""
+def spell_out(text: str) -> str:
+    """Return letters and digits one by one, digits in words: `4B` is "four B"."""
     return " ".join(_SMALL[int(one)] if one in "0123456789" else one for one in text if one.isalnum())
 
 
-def decimal(text: str) -> str:
+def decimal_words(text: str) -> str:
     """Return a decimal number in words: `-3.14` is "minus three point one four"."""
     whole, _, part = text.partition(".")
     words = f"minus {cardinal(abs(int(whole)))}" if whole.startswith("-") else cardinal(int(whole))
-    return f"{words} point {digits(part)}" if part else words
+    return f"{words} point {spell_out(part)}" if part else words
 
 
-def date(day: int, month: int, in_year: int | None = None) -> str:
+def date_words(day: int, month: int, in_year: int | None = None) -> str:
     """Return a date in words: `14, 3, 2026` is "March fourteenth, twenty twenty-six"."""
     words = f"{MONTHS[month - 1]} {ordinal(day)}"
-    return words if in_year is None else f"{words}, {year(in_year)}"
+    return words if in_year is None else f"{words}, {year_words(in_year)}"
 
 
-def time_of_day(hour: int, minute: int) -> str:
+def time_words(hour: int, minute: int) -> str:
     """Return a time of the 24-hour clock in words: `19, 5` is "seven oh five PM"."""
-    half = "AM" if hour < 12 else "PM"
-    return f"{clock(hour % 12 or 12, minute)} {half}"
+    suffix = "AM" if hour < 12 else "PM"
+    return f"{clock_words(hour % 12 or 12, minute)} {suffix}"
 
 
-def clock(hour: int, minute: int) -> str:
+def clock_words(hour: int, minute: int) -> str:
     """Return hour and minute in words: `7, 30` is "seven thirty"."""
-    past = "" if not minute else f" oh {_SMALL[minute]}" if minute < 10 else f" {cardinal(minute)}"
-    return cardinal(hour) + past
+    minutes = "" if not minute else f" oh {_SMALL[minute]}" if minute < 10 else f" {cardinal(minute)}"
+    return cardinal(hour) + minutes
 
 
-def money(symbol: str, amount: str) -> str:
+def money_words(symbol: str, amount: str) -> str:
     """Return an amount in words: `$, 1.50` is "one dollar and fifty cents"."""
     one, many, small_one, small_many = CURRENCIES[symbol]
     # Only two places are cents: "$1.5" and "$0.999" are read as decimal numbers.
     whole, _, part = amount.partition(".")
     if part and len(part) != 2:
-        return f"{decimal(amount)} {many}"
+        return f"{decimal_words(amount)} {many}"
     units, parts = int(whole), int(part or 0)
     small = f"{cardinal(parts)} {small_one if parts == 1 else small_many}"
     if not units and parts:
@@ -118,8 +118,8 @@ def money(symbol: str, amount: str) -> str:
 
 MAX_NUMBER_DIGITS = 4
 """Digits in a row without separators; more are an identifier, read one by one."""
-_GROUP = ", "
-"""Between the groups of a telephone number: a short pause."""
+_GROUP_SEPARATOR = ", "
+"""Makes the voice pause shortly between the groups of a telephone number."""
 _MONTH_FIRST = ("US", "")
 """Regions in which `03/04` is in March; empty: a language without a region."""
 _MONTH_NAMES = "|".join([*MONTHS, *(month[:3] for month in MONTHS)])
@@ -129,20 +129,20 @@ _UNITS = {
     "°": "degrees", "min": "minutes", "hrs": "hours", "GB": "gigabytes", "MB": "megabytes",
 }  # fmt: skip
 
-Words = Callable[[re.Match[str]], str]
-"""Returns the words for a match of the pattern; raises `ValueError` for a text that only looks like such a thing."""
-Rule = tuple[re.Pattern[str], Words]
+ToWords = Callable[[re.Match[str]], str]
+"""Returns the words for a match of the pattern; raises `ValueError` where the match only looks like a date, time …"""
+Rule = tuple[re.Pattern[str], ToWords]
 
 
-def english(text: str, region: str = "US") -> str:
+def english_words(text: str, region: str = "US") -> str:
     """Return `text` with English words for numbers; `region` decides whether `03/04` is in March or in April."""
     for pattern, words in (*_FIRST_RULES, (_SLASH_DATE, lambda match: _slash_date(match, region)), *_RULES):
-        text = _apply(pattern, words, text)
+        text = _replace_matches(pattern, words, text)
     return re.sub(r"[ \t]{2,}", " ", text).strip()
 
 
-def _apply(pattern: re.Pattern[str], words: Words, text: str) -> str:
-    """Replace matches of the pattern by words. A match that `words` rejects stays as it is (the 31st of June, 10²⁰)."""
+def _replace_matches(pattern: re.Pattern[str], words: ToWords, text: str) -> str:
+    """Replace matches of the pattern by words. A match that `words` rejects is left as it is (31 June, 10²⁰)."""
 
     def replace(match: re.Match[str]) -> str:
         try:
@@ -154,14 +154,14 @@ def _apply(pattern: re.Pattern[str], words: Words, text: str) -> str:
 
 
 def _telephone(match: re.Match[str]) -> str:
-    # Read in the groups in which it is written; ten digits in a row are grouped as North America does.
+    # The number is read in the groups in which it is written; ten digits in a row are grouped as in North America.
     groups = re.findall(r"\d+", match[0])
     if len(groups) == 1 and len(groups[0]) == 10:
         number = groups[0]
         groups = [number[:3], number[3:6], number[6:]]
     if sum(map(len, groups)) < 7:
         raise ValueError("not a telephone number")
-    return ("plus " if match[0].startswith("+") else "") + _GROUP.join(map(digits, groups))
+    return ("plus " if match[0].startswith("+") else "") + _GROUP_SEPARATOR.join(map(spell_out, groups))
 
 
 def _iso_date(match: re.Match[str]) -> str:
@@ -170,7 +170,7 @@ def _iso_date(match: re.Match[str]) -> str:
 
 def _slash_date(match: re.Match[str], region: str) -> str:
     first, second, in_year = int(match[1]), int(match[2]), int(match[3]) if match[3] else None
-    # `1/2` alone is a half; a date has a year, a leading zero, or a word such as "on" before it.
+    # `1/2` alone is a half. A date has a year, a leading zero, or a word such as "on" before it.
     if in_year is None and match[1][0] != "0" and not _BEFORE_DATE.search(match.string, 0, match.start()):
         raise ValueError("a fraction")
     day, month = (second, first) if region in _MONTH_FIRST else (first, second)
@@ -195,7 +195,7 @@ def _date(day: int, month: int, in_year: int | None) -> str:
 
     # Raises `ValueError` for a day that does not exist; 2024 is a leap year, so that the 29th of February does.
     datetime.date(in_year or 2024, month, day)
-    return date(day, month, in_year)
+    return date_words(day, month, in_year)
 
 
 def _month(name: str) -> int:
@@ -207,16 +207,16 @@ def _time(match: re.Match[str]) -> str:
     if hour > 23 or minute > 59 or (half and not 1 <= hour <= 12):
         raise ValueError("not a time")
     if half:
-        return f"{clock(hour, minute)} {half[0].upper()}M"
-    return time_of_day(hour, minute)
+        return f"{clock_words(hour, minute)} {half[0].upper()}M"
+    return time_words(hour, minute)
 
 
 def _money(match: re.Match[str]) -> str:
     amount = match[2].replace(",", "")
     if scale := match[3]:
         names = {"k": "thousand", "m": "million", "b": "billion"}
-        return f"{decimal(amount)} {names.get(scale.lower(), scale.lower())} {CURRENCIES[match[1]][1]}"
-    return money(match[1], amount)
+        return f"{decimal_words(amount)} {names.get(scale.lower(), scale.lower())} {CURRENCIES[match[1]][1]}"
+    return money_words(match[1], amount)
 
 
 def _number(match: re.Match[str]) -> str:
@@ -228,8 +228,8 @@ def _number(match: re.Match[str]) -> str:
         and "," not in match[0]
         and (len(whole) > MAX_NUMBER_DIGITS or (whole[0] == "0" and len(whole) > 1))
     ):
-        return digits(text)
-    return decimal(text)
+        return spell_out(text)
+    return decimal_words(text)
 
 
 def _address(match: re.Match[str]) -> str:
@@ -247,7 +247,7 @@ def _code(match: re.Match[str]) -> str:
     # "AB12" is spelt, "COVID-19" is a word with a number.
     if not re.search(r"[A-Z]", match[0]) or re.search(r"[A-Z]{4}", match[0]):
         raise ValueError("not a code")
-    return digits(match[0])
+    return spell_out(match[0])
 
 
 _BEFORE_DATE = re.compile(r"\b(?:on|by|until|before|after|since|for) $", re.I)
@@ -255,9 +255,9 @@ _FRACTIONS = {
     "1/2": "one half", "1/3": "one third", "2/3": "two thirds", "1/4": "one quarter", "3/4": "three quarters",
     "24/7": "twenty-four seven",
 }  # fmt: skip
-# The order of all rules matters: each works on what the ones before it have left. Longer and more certain forms come
-# first (an address before its numbers, a telephone number before plain digits), plain numbers last, so that none is cut
-# apart.
+# The order of all rules matters, because each rule works on the output of the ones before it. Longer and more certain
+# forms come first (an address before its numbers, a telephone number before plain digits), plain numbers last:
+# otherwise a shorter form would cut a longer one apart.
 _SLASH_DATE = re.compile(r"(?<![\d/])(\d{1,2})/(\d{1,2})(?:/(\d{4}))?(?![\d/])")
 _FIRST_RULES: tuple[Rule, ...] = (
     # Markdown, which models write for the eye: links, list marks and headings, emphasis.
@@ -292,21 +292,21 @@ _RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<=\d) ?(km/h|km|kg|cm|mm|lbs?|mph|°[CF]|°|min|hrs|GB|MB)(?![\w°])"), lambda m: f" {_UNITS[m[1]]}"),
     (re.compile(r"\b(\d{1,6})(?:st|nd|rd|th)\b"), lambda match: ordinal(int(match[1]))),
     (re.compile(r"\b(?=[A-Z0-9-]*\d)[A-Z0-9]+(?:-[A-Z0-9]+)*\b(?![.,]\d)"), _code),
-    (re.compile(r"(?<=\b[Ii]n )(1[1-9]\d\d|20\d\d)\b(?![.,]\d)"), lambda match: year(int(match[1]))),
+    (re.compile(r"(?<=\b[Ii]n )(1[1-9]\d\d|20\d\d)\b(?![.,]\d)"), lambda match: year_words(int(match[1]))),
     (re.compile(r"(?<=\d) ?[-–] ?(?=\d)"), lambda match: " to "),
     (re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w])"), _number),
     (re.compile(r" & "), lambda match: " and "),
 )
 
 
-_LANGUAGES: dict[str, Callable[[str, str], str]] = {"en": english}
+_LANGUAGES: dict[str, Callable[[str, str], str]] = {"en": english_words}
 """Primary language -> the function that puts words into a text, given the text and its region."""
 
 
 def speakable(text: str, language: str) -> str:
-    """Return `text` with numbers, dates, times, money and the like in words; unchanged in languages without rules here.
+    """Return `text` with numbers, dates, times, money and the like in words; unchanged in any language but English.
 
-    Text with markup is left alone: its author has said how it is to be read.
+    Text with markup is left alone: its author has decided how it is to be read.
     """
     primary, _, region = language.partition("-")
     words = _LANGUAGES.get(primary.lower())
@@ -314,22 +314,22 @@ def speakable(text: str, language: str) -> str:
 
 
 TAGS = ("break", "emphasis", "p", "phoneme", "prosody", "s", "say-as", "sub")
-"""Elements of W3C SSML 1.1 that all voices with markup read; others are taken out."""
+"""Elements of W3C SSML 1.1 that every voice with SSML reads; other elements are removed."""
 _TAG = re.compile(r"</?([a-zA-Z][\w:-]*)(?:\s[^<>]*)?/?>")
 _ELEMENT = re.compile(r"<(sub|say-as)\b([^<>]*)>([^<>]*)</\1>", re.I)
-_SPELT = ("digits", "telephone", "characters", "spell-out", "verbatim")
+_SPELT_OUT = ("digits", "telephone", "characters", "spell-out", "verbatim")
 """Values of `interpret-as` that ask for one character after the other."""
 _MAX_SEARCHED_CHARACTERS = 10_000
-"""Characters at the beginning of a text that are searched for a tag."""
+"""Only this much of the beginning of a text is searched for a tag, to bound the time."""
 
 
 def is_ssml(text: str) -> bool:
-    """Return whether `text` has a tag that voices read. A lone `<` is no tag."""
+    """Return whether `text` has a tag of SSML. A lone `<` is no tag."""
     return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MAX_SEARCHED_CHARACTERS]))
 
 
-def plain(text: str) -> str:
-    """Return the words of a text for a voice that reads no markup."""
+def plain_text(text: str) -> str:
+    """Return `text` without markup, for a voice that does not read SSML."""
     if not is_ssml(text):
         return text
     text = _ELEMENT.sub(_words_of_element, text)
@@ -337,8 +337,8 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", " ", unescape(_TAG.sub("", text))).strip()
 
 
-def markup(text: str) -> str:
-    """Return the content of a `<speak>` element for `text`, without unknown tags; all text if it is not well formed."""
+def ssml_content(text: str) -> str:
+    """Return the content of a `<speak>` element for `text`, without unknown tags; plain text if not well-formed."""
     if not is_ssml(text):
         return escape(text, quote=False)
     kept = _TAG.sub(lambda match: match[0] if match[1].lower() in TAGS else "", text)
@@ -347,8 +347,8 @@ def markup(text: str) -> str:
     try:
         ElementTree.fromstring(f"<speak>{kept}</speak>")
     except ElementTree.ParseError:
-        # A provider refuses the whole utterance for one tag that is not closed.
-        return escape(plain(text), quote=False)
+        # A provider would refuse the whole utterance for one tag that is not closed.
+        return escape(plain_text(text), quote=False)
     return kept
 
 
@@ -362,23 +362,23 @@ def _words_of_element(match: re.Match[str]) -> str:
     attributes = dict(re.findall(r"""([\w-]+)\s*=\s*["']([^"']*)["']""", match[2]))
     if match[1].lower() == "sub":
         return str(attributes.get("alias", match[3]))
-    if attributes.get("interpret-as") in _SPELT:
+    if attributes.get("interpret-as") in _SPELT_OUT:
         return " ".join(character for character in match[3] if character.isalnum())
     return str(match[3])
 
 
 MAX_SENTENCE = 280
-"""Characters of the longest sentence that is not cut, about 20 s of speech."""
+"""Characters of the longest sentence that is not cut: about 20 s of speech."""
 _END = re.compile(r"""[.!?…]+["”’')\]]*\s+(?=\S)""")
-# A full stop that ends no sentence: after a title, an abbreviation or an initial.
-_TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Nr|vs|approx|[A-Z]))\.$")
+# The full stop after a title, an abbreviation or an initial ends no sentence.
+_NO_END = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Nr|vs|approx|[A-Z]))\.$")
 _CLAUSE = re.compile(r"[,;:—]\s+")
 
 
-def sentences(text: str) -> list[str]:
-    """Return the sentences of `text` in order; those of more than `MAX_SENTENCE` are cut at a clause or a word."""
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of `text` in order; longer ones than `MAX_SENTENCE` are cut at a clause or a word."""
     found = [sentence for line in text.splitlines() for sentence in _split_line(line.strip())]
-    return [part for sentence in found for part in _shorten(sentence)]
+    return [part for sentence in found for part in _cut_at_clauses(sentence)]
 
 
 def _split_line(line: str) -> list[str]:
@@ -386,14 +386,14 @@ def _split_line(line: str) -> list[str]:
     for match in _END.finditer(line):
         sentence = line[start : match.end()].rstrip()
         # A sentence does not end where the text continues in lower case ("e.g. this").
-        if line[match.end()].islower() or _TITLE.search(sentence):
+        if line[match.end()].islower() or _NO_END.search(sentence):
             continue
         parts.append(sentence)
         start = match.end()
     return [part for part in [*parts, line[start:]] if part]
 
 
-def _shorten(sentence: str) -> list[str]:
+def _cut_at_clauses(sentence: str) -> list[str]:
     parts = []
     while len(sentence) > MAX_SENTENCE:
         clauses = [match.end() for match in _CLAUSE.finditer(sentence, 0, MAX_SENTENCE)]
@@ -403,31 +403,31 @@ def _shorten(sentence: str) -> list[str]:
     return [*parts, sentence] if sentence else parts
 
 
-def parts(text: str, max_bytes: int) -> list[str]:
+def split_to_size(text: str, max_bytes: int) -> list[str]:
     """Return `text` in as few parts as fit into `max_bytes` of UTF-8 each, cut at ends of sentences where possible.
 
-    A text with markup that does not fit as a whole loses it: elements may reach over several sentences.
+    A text that has to be cut loses its markup, because an element may span several sentences.
     """
-    if _size(text) <= max_bytes:
+    if _byte_count(text) <= max_bytes:
         return [text]
     found: list[str] = []
-    for sentence in sentences(plain(text) if is_ssml(text) else text):
-        for piece in _halve(sentence, max_bytes):
-            if found and _size(found[-1]) + 1 + _size(piece) <= max_bytes:
+    for sentence in split_sentences(plain_text(text) if is_ssml(text) else text):
+        for piece in _cut_to_size(sentence, max_bytes):
+            if found and _byte_count(found[-1]) + 1 + _byte_count(piece) <= max_bytes:
                 found[-1] = f"{found[-1]} {piece}"
             else:
                 found.append(piece)
     return found
 
 
-def _halve(sentence: str, max_bytes: int) -> list[str]:
-    """Cut a sentence into halves until each part fits; one in a language without spaces may be that long."""
-    if _size(sentence) <= max_bytes:
+def _cut_to_size(sentence: str, max_bytes: int) -> list[str]:
+    """Halve a sentence until each part fits: in some scripts 280 characters have more than `max_bytes` bytes."""
+    if _byte_count(sentence) <= max_bytes:
         return [sentence]
     middle = len(sentence) // 2
-    return [*_halve(sentence[:middle], max_bytes), *_halve(sentence[middle:], max_bytes)]
+    return [*_cut_to_size(sentence[:middle], max_bytes), *_cut_to_size(sentence[middle:], max_bytes)]
 
 
-def _size(text: str) -> int:
-    """Return the bytes that a text takes in a request."""
+def _byte_count(text: str) -> int:
+    """Return the number of bytes of a text in UTF-8."""
     return len(text.encode())

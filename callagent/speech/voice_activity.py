@@ -1,4 +1,4 @@
-"""Whether somebody speaks in a frame: the Silero model where onnxruntime is installed, else WebRTC's detector."""
+"""Voice activity detection: the Silero model where onnxruntime and numpy are installed, else WebRTC's detector."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ WINDOW_SAMPLES = 256
 """32 ms at 8 kHz, the only window the model takes at that rate."""
 WINDOW_BYTES = 2 * WINDOW_SAMPLES
 QUIET_WINDOWS, RESET_WINDOWS = 16, 8
-"""After 0.5 s without a voice the model's state is reset, and again every 0.25 s: what it keeps of earlier speech makes
-it slow. Without this, six seconds after speech it notices the next one 180 ms later at the 99th percentile, and some
-short words never."""
+"""Windows without a voice until the model's state is reset (0.5 s), and from one reset to the next (0.25 s). Traces of
+earlier speech in the state make the model slow: without resets, after 6 s of silence it notices speech 180 ms later
+(99th percentile), and misses some short words."""
 QUIET_PROBABILITY = 0.3
 """Probability of voice below which a window is quiet."""
 CONTEXT_SAMPLES = 32
-"""The end of the window before, which the model wants in front of each."""
+"""Samples from the end of the previous window, which the model expects before each window."""
 
-QUIET_RMS = 130
+MIN_VOICE_RMS = 130
 """-48 dBFS: below it a telephone line carries noise, not a caller."""
-ABOVE_NOISE = 2.0
-"""A voice is this many times louder than the noise behind it (6 dB)."""
+MIN_VOICE_TO_NOISE = 2.0
+"""How many times louder than the noise floor a voice is at least (6 dB)."""
 NOISE_RISE = 1.01
-"""Factor of the noise floor per frame: it doubles in 1.4 s, so that the gaps between words pull it down again."""
-VOTES = 3
-"""Frames whose mean answer is the probability: one odd frame is not speech."""
+"""Factor by which the noise floor may rise per frame: doubling takes 1.4 s, and gaps between words come sooner."""
+AVERAGED_FRAMES = 3
+"""Frames whose decisions are averaged to the probability, so that a single odd frame does not count as speech."""
 
 
 class _SileroSession(Protocol):
@@ -46,10 +46,10 @@ class _SileroSession(Protocol):
 
 
 class VoiceActivity(Protocol):
-    """One call's detector; fed on the media loop, so it answers in well under a millisecond."""
+    """One call's detector. It runs on the media loop, so it answers in well under a millisecond."""
 
     def feed(self, frame: bytes) -> float:
-        """Return the probability, 0 to 1, that the latest audio is speech. Any whole number of samples is taken."""
+        """Return the probability, 0 to 1, that the latest audio is speech. `frame` may have any number of samples."""
 
     def reset(self) -> None:
         """Forget all audio so far."""
@@ -57,14 +57,14 @@ class VoiceActivity(Protocol):
 
 def open_voice_activity() -> VoiceActivity:
     """Return a detector for one call, the best that is installed."""
-    # Looked for, not imported: where the model is not installed, nothing heavy is loaded.
+    # `find_spec` does not import the packages: nothing heavy is loaded in vain where only one is installed.
     if find_spec("onnxruntime") and find_spec("numpy"):
         return SileroVoiceActivity()
     return WebrtcVoiceActivity()
 
 
 class SileroVoiceActivity:
-    """Silero VAD at 8 kHz: frames are gathered to windows of 32 ms; calls share the model, but not its state."""
+    """Silero voice activity detection at 8 kHz, in windows of 32 ms; calls share the model, but not its state."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -98,7 +98,7 @@ class SileroVoiceActivity:
             self._quiet -= RESET_WINDOWS
 
     def _detect(self, pcm: bytes) -> float:
-        # One array for the call's whole life: this runs 31 times a second for each call, on the media loop.
+        # One array serves the whole call: this runs 31 times a second for each call, on the media loop.
         numpy, window = self._numpy, self._window
         window[0, :CONTEXT_SAMPLES] = window[0, -CONTEXT_SAMPLES:]
         numpy.multiply(numpy.frombuffer(pcm, dtype="<i2"), numpy.float32(1 / 32768), out=window[0, CONTEXT_SAMPLES:])
@@ -118,20 +118,20 @@ class WebrtcVoiceActivity:
         self._detector = webrtcvad.Vad(2)
         self._gathered = bytearray()
         self._noise = 0.0
-        self._votes = deque([False] * VOTES, maxlen=VOTES)
+        self._decisions = deque([False] * AVERAGED_FRAMES, maxlen=AVERAGED_FRAMES)
 
     def feed(self, frame: bytes) -> float:
         self._gathered += frame
         while len(self._gathered) >= FRAME_BYTES:
-            self._votes.append(self._detect(bytes(self._gathered[:FRAME_BYTES])))
+            self._decisions.append(self._detect(bytes(self._gathered[:FRAME_BYTES])))
             del self._gathered[:FRAME_BYTES]
-        return sum(self._votes) / VOTES
+        return sum(self._decisions) / AVERAGED_FRAMES
 
     def _detect(self, frame: bytes) -> bool:
-        # The noise floor falls at once and rises slowly: a voice is over before it has become the floor.
+        # The noise floor falls at once and rises slowly, so that a voice pauses before the floor has reached it.
         level = audioop.rms(frame, 2)
-        self._noise = min(level, max(self._noise, 1.0) * NOISE_RISE) if self._noise else min(level, QUIET_RMS)
-        if level < max(QUIET_RMS, self._noise * ABOVE_NOISE):
+        self._noise = min(level, max(self._noise, 1.0) * NOISE_RISE) if self._noise else min(level, MIN_VOICE_RMS)
+        if level < max(MIN_VOICE_RMS, self._noise * MIN_VOICE_TO_NOISE):
             return False
         return bool(self._detector.is_speech(frame, SAMPLE_RATE))
 
@@ -141,7 +141,7 @@ def _silero_session() -> _SileroSession:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # The model runs on the media loop; handing its work to a pool of threads would take longer than the work.
+    # The model runs on the media loop; handing its work to other threads would take longer than the work itself.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session: _SileroSession = onnxruntime.InferenceSession(

@@ -1,4 +1,4 @@
-"""Voices that stand before another voice: utterances kept in memory and on disk, long texts cut, outages covered.
+"""Voices that wrap another voice, to cut long texts, cache utterances, measure latency and apologise for an outage.
 
 `CachedVoice` (with `VoiceStore`) and `LongTextVoice` are made once for each engine; `TimedVoice` and `ApologisingVoice`
 are one call's view of the voice that all calls share, and never close it.
@@ -22,14 +22,14 @@ import msgspec
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, UserError
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
-from callagent.speech.text_processing import parts
+from callagent.speech.text_processing import split_to_size
 
-# Every generator here closes the one that it reads (`aclosing`): one that is merely dropped would be closed some time
-# later by the garbage collector, and its engine would go on making, and charging for, speech that nobody hears.
+# Every generator here closes the one that it reads (`aclosing`). A generator that is merely dropped is closed later, by
+# the garbage collector; until then its engine would go on synthesising, and charging for, speech that nobody hears.
 
 
 class LongTextVoice:
-    """Any voice that refuses texts of more than `max_bytes` bytes of UTF-8; shorter ones go to it as they are."""
+    """A voice that accepts at most `max_bytes` bytes of UTF-8 at a time, and gets longer texts in parts."""
 
     def __init__(self, voice: Voice, max_bytes: int) -> None:
         self._voice = voice
@@ -38,14 +38,14 @@ class LongTextVoice:
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         """Speak the parts one after the other; the times of words count from the start of the whole text."""
-        before = 0.0
-        for part in parts(text, self._max_bytes):
+        seconds_before = 0.0
+        for part in split_to_size(text, self._max_bytes):
             seconds = 0.0
             async with aclosing(self._voice.speak(part, settings)) as chunks:
                 async for chunk in chunks:
                     seconds += len(chunk.pcm) / (2 * SAMPLE_RATE)
-                    yield chunk.later(before)
-            before += seconds
+                    yield chunk.delayed(seconds_before)
+            seconds_before += seconds
 
     async def close(self) -> None:
         await self._voice.close()
@@ -53,54 +53,54 @@ class LongTextVoice:
 
 CLOSE_SECONDS = 2.0
 """Time that `close()` waits for utterances that are being written to disk."""
-Key = tuple[str, VoiceSettings]
-"""What an utterance in memory is known by: its text, and how it was spoken."""
+CacheKey = tuple[str, VoiceSettings]
+"""The text of an utterance, and how it was spoken."""
 
 
 class CachedVoice:
-    """Any voice, with the utterances spoken last kept in memory, up to `limit` bytes of audio, and on disk."""
+    """A voice whose latest utterances are cached: up to `limit` bytes of audio in memory, and in `store` on disk."""
 
     def __init__(
         self, voice: Voice, limit: int = 64 << 20, store: VoiceStore | None = None, identity: str = ""
     ) -> None:
-        """`identity` is the name of the voice in the store; another engine or model has another one."""
+        """`identity` names the voice in the store: voices of different engines or models need different ones."""
         self._voice = voice
         self._limit = limit
         self._store = store
         self._identity = identity
         self._writing: set[asyncio.Future[None]] = set()
         self.speaks_ssml = bool(getattr(voice, "speaks_ssml", False))
-        self._kept: OrderedDict[Key, tuple[SpeechChunk, ...]] = OrderedDict()
-        """The utterance that was used longest ago comes first."""
+        self._utterances: OrderedDict[CacheKey, tuple[SpeechChunk, ...]] = OrderedDict()
+        """The cache in memory; the utterance that was used longest ago comes first."""
         self.size = 0
-        """Bytes of audio kept."""
+        """Bytes of audio in memory."""
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
-        for chunk in (kept := await self._recall(text, settings)):
+        for chunk in (cached := await self._cached_chunks(text, settings)):
             yield chunk
-        if kept:
+        if cached:
             return
-        made: list[SpeechChunk] = []
+        spoken: list[SpeechChunk] = []
         async with aclosing(self._voice.speak(text, settings)) as chunks:
             async for chunk in chunks:
-                made.append(chunk)
+                spoken.append(chunk)
                 yield chunk
-        # Reached only by an utterance that was made whole: one that was cut or failed must not be played again.
-        self._keep((text, settings), tuple(made))
-        if self._store is not None and _audio_bytes(made):
-            # Nobody waits for the disk: the utterance is already being heard.
+        # Only a whole utterance gets here: one that was cut short or failed must not be played again.
+        self._cache((text, settings), tuple(spoken))
+        if self._store is not None and _audio_bytes(spoken):
+            # The disk is written in the background, because the caller hears the utterance already.
             writing = asyncio.ensure_future(
-                asyncio.to_thread(self._store.write, self._identity, text, settings, tuple(made))
+                asyncio.to_thread(self._store.write, self._identity, text, settings, tuple(spoken))
             )
             self._writing.add(writing)
             writing.add_done_callback(self._writing.discard)
 
     def holds(self, text: str, settings: VoiceSettings) -> bool:
-        """Return whether the utterance is in memory, so that it can be spoken though the engine is not there."""
-        return (text, settings) in self._kept
+        """Return whether the utterance is in memory, so that it can be spoken without the engine."""
+        return (text, settings) in self._utterances
 
     async def prepare(self, texts: Iterable[str], settings: VoiceSettings) -> None:
-        """Speak `texts` into the cache. Raises `ProviderError`."""
+        """Synthesise `texts` into the cache. Raises `ProviderError`."""
         for text in texts:
             async for _ in self.speak(text, settings):
                 pass
@@ -108,30 +108,30 @@ class CachedVoice:
     async def close(self) -> None:
         if self._writing:
             await asyncio.wait(self._writing, timeout=CLOSE_SECONDS)
-        self._kept.clear()
+        self._utterances.clear()
         self.size = 0
         await self._voice.close()
 
-    async def _recall(self, text: str, settings: VoiceSettings) -> tuple[SpeechChunk, ...]:
-        """Return the utterance as it was spoken before; empty where it was not."""
-        if kept := self._kept.get((text, settings)):
-            self._kept.move_to_end((text, settings))
-            return kept
+    async def _cached_chunks(self, text: str, settings: VoiceSettings) -> tuple[SpeechChunk, ...]:
+        """Return the utterance from memory or from disk; empty if it is in neither."""
+        if cached := self._utterances.get((text, settings)):
+            self._utterances.move_to_end((text, settings))
+            return cached
         if self._store is None:
             return ()
-        found = await asyncio.to_thread(self._store.read, self._identity, text, settings)
-        self._keep((text, settings), found)
-        return found
+        stored = await asyncio.to_thread(self._store.read, self._identity, text, settings)
+        self._cache((text, settings), stored)
+        return stored
 
-    def _keep(self, key: Key, chunks: tuple[SpeechChunk, ...]) -> None:
+    def _cache(self, key: CacheKey, chunks: tuple[SpeechChunk, ...]) -> None:
         size = _audio_bytes(chunks)
-        # Two calls may have had the same text made at the same time: the first one is kept and counted.
-        if not size or size > self._limit or key in self._kept:
+        # Two calls may have had the same text synthesised at the same time: only the first result is cached.
+        if not size or size > self._limit or key in self._utterances:
             return
-        self._kept[key] = chunks
+        self._utterances[key] = chunks
         self.size += size
         while self.size > self._limit:
-            self.size -= _audio_bytes(self._kept.popitem(last=False)[1])
+            self.size -= _audio_bytes(self._utterances.popitem(last=False)[1])
 
 
 def _audio_bytes(chunks: Iterable[SpeechChunk]) -> int:
@@ -142,17 +142,20 @@ SUFFIX = ".speech"
 PRUNE_EVERY = 100
 """Number of files written between two checks of the folder's size."""
 MAX_HEADER_BYTES = 1 << 20
+"""A longer first line is not parsed: the file was not written by `VoiceStore`."""
 
 
 class _Header(msgspec.Struct):
-    """The first line of a file: how its samples are cut into chunks, and when which word is spoken."""
+    """The first line of a file: how its samples are cut into chunks, and the words of each chunk."""
 
     sizes: list[int]
+    """Bytes of each chunk."""
     words: list[list[tuple[str, float, float]]]
+    """Word, start and end (`WordTime`), for each chunk."""
 
 
 class VoiceStore:
-    """Utterances of any voices in one folder. Every method reads or writes the disk: call it in a thread."""
+    """A cache of utterances of all voices in one folder. Every method reads or writes the disk: call it in a thread."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         """`limit` counts the bytes of all files; those used longest ago are removed. Raises `UserError`."""
@@ -162,16 +165,18 @@ class VoiceStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"speech.voice_cache '{folder}' cannot be made: {error.strerror}") from None
+            raise UserError(
+                f"speech.voice_cache '{folder}' cannot be made ({error.strerror}): choose a writable folder"
+            ) from None
         self.prune()
 
     def read(self, voice: str, text: str, settings: VoiceSettings) -> tuple[SpeechChunk, ...]:
-        """Return the utterance; empty where it is not there or cannot be read."""
+        """Return the utterance; empty if it is not there or cannot be read."""
         path = self._path(voice, text, settings)
         try:
             data = path.read_bytes()
-            # prune() removes what was used longest ago, and goes by the time of change: many file systems are mounted
-            # so that reading alone does not update the time of access.
+            # prune() removes the files used longest ago by their time of change, because many file systems are mounted
+            # without times of access.
             os.utime(path)
         except OSError:
             return ()
@@ -182,9 +187,9 @@ class VoiceStore:
             return ()
 
     def write(self, voice: str, text: str, settings: VoiceSettings, chunks: Sequence[SpeechChunk]) -> None:
-        """Keep an utterance. A disk that refuses is no error: the cache is worse for it, the call is not."""
+        """Write an utterance to its file. An `OSError` is ignored: the call goes on, only the cache lacks an entry."""
         try:
-            # Renamed when complete, so that no other process reads half a file.
+            # The file is renamed when it is complete, so that no other process reads half of it.
             handle, name = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(_format(chunks))
@@ -196,7 +201,7 @@ class VoiceStore:
             self.prune()
 
     def prune(self) -> None:
-        """Remove the files used longest ago until the rest is within the limit."""
+        """Remove the files used longest ago until the others are within the limit."""
         found = []
         for path in self._folder.glob(f"*{SUFFIX}"):
             try:
@@ -212,20 +217,20 @@ class VoiceStore:
             total -= size
 
     def _path(self, voice: str, text: str, settings: VoiceSettings) -> Path:
-        # A digest, not the text: what is said to callers does not stand in file names.
+        # File names are digests, because they must not show what is said to callers.
         key = json.dumps([voice, settings.language, settings.name, settings.speed, text])
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}{SUFFIX}"
 
 
 def _format(chunks: Sequence[SpeechChunk]) -> bytes:
-    """Write a line of JSON with sizes and words, then the samples."""
+    """Return the content of a file: a line of JSON with sizes and words, then the samples."""
     words = [[(word.word, word.start, word.end) for word in chunk.words] for chunk in chunks]
     header = _Header([len(chunk.pcm) for chunk in chunks], words)
     return msgspec.json.encode(header) + b"\n" + b"".join(chunk.pcm for chunk in chunks)
 
 
 def _parse(data: bytes) -> tuple[SpeechChunk, ...]:
-    """Read what `_format` wrote. Raises `ValueError` for anything else, also for a file that was cut short."""
+    """Return the chunks that `_format` wrote. Raises `ValueError` for other content, also for a truncated file."""
     line, _, pcm = data.partition(b"\n")
     if len(line) > MAX_HEADER_BYTES:
         raise ValueError("the header is not valid")
@@ -240,20 +245,23 @@ def _parse(data: bytes) -> tuple[SpeechChunk, ...]:
 
 
 class TimedVoice:
-    """Measures a voice: `on_first` gets the text, when the voice was asked for it, and when its first audio came."""
+    """One call's voice, with its latency measured.
 
-    def __init__(self, voice: Voice, on_first: Callable[[str, float, float], None]) -> None:
+    `on_first_audio` gets each text, the time of its request and the time of its first audio, both of the loop's clock.
+    """
+
+    def __init__(self, voice: Voice, on_first_audio: Callable[[str, float, float], None]) -> None:
         self._voice = voice
-        self._on_first = on_first
+        self._on_first_audio = on_first_audio
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         clock = asyncio.get_running_loop().time
-        asked_at, has_begun = clock(), False
+        requested_at, has_begun = clock(), False
         async with aclosing(self._voice.speak(text, settings)) as chunks:
             async for chunk in chunks:
                 if chunk.pcm and not has_begun:
                     has_begun = True
-                    self._on_first(text, asked_at, clock())
+                    self._on_first_audio(text, requested_at, clock())
                 yield chunk
 
     async def close(self) -> None:
@@ -261,12 +269,12 @@ class TimedVoice:
 
 
 RECORDING = Path(__file__).parent / "data" / "apology.ulaw"
-"""G.711 μ-law, 8 kHz: what `APOLOGY_TEXT` sounds like."""
+"""`APOLOGY_TEXT` as speech, in G.711 μ-law at 8 kHz."""
 APOLOGY_TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, or call again in a few minutes."
 
 
 class ApologisingVoice:
-    """One call's voice, which replaces the first utterance that cannot be spoken at all by a recorded apology."""
+    """One call's voice, which plays a recorded apology in place of the first utterance that it cannot speak at all."""
 
     def __init__(self, voice: Voice, on_outage: Callable[[], None] = lambda: None) -> None:
         """`on_outage` is called for every utterance that could not be spoken to its end."""
@@ -275,7 +283,7 @@ class ApologisingVoice:
         self.apologised = False
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
-        """Speak as the voice does; where it fails, raise its `ProviderError` after the recording."""
+        """Speak with the voice; if it fails, raise its `ProviderError`, the first time after the recording."""
         spoken = False
         try:
             async with aclosing(self._voice.speak(text, settings)) as chunks:
@@ -294,9 +302,9 @@ class ApologisingVoice:
 
 
 def _apology(text: str) -> SpeechChunk:
-    """Return the recording in the place of `text`.
+    """Return the recording, to be played in place of `text`.
 
-    Its only word time lies after the recording's end, so that nothing of `text` counts as heard by the caller.
+    The only time of a word lies after the recording's end, so that nothing of `text` counts as heard by the caller.
     """
     pcm = _recording()
     end = len(pcm) / 2 / SAMPLE_RATE

@@ -225,10 +225,10 @@ def test_whether_a_voice_can_be_had() -> None:
 
 def test_names_of_a_provider_of_the_line_up_and_engine_names() -> None:
     names = VoiceNames()
-    assert names.own("a", "A/xyz") == "xyz"
-    assert names.own("b", "a/xyz") == ""
-    assert names.own("b", "xyz") == "xyz"
-    assert names.own("b", "") == ""
+    assert names.name_at("a", "A/xyz") == "xyz"
+    assert names.name_at("b", "a/xyz") == ""
+    assert names.name_at("b", "xyz") == "xyz"
+    assert names.name_at("b", "") == ""
 
 
 def test_markup_goes_to_the_voices_that_read_it() -> None:

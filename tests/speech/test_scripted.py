@@ -133,8 +133,8 @@ def test_scripts_are_read_from_files(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("text: hello\n", "is a list"),
-        ("- {txt: hello}\n", "'txt' is not valid; known here: text, delay"),
-        ("- 7\n", "'7' is not valid"),
+        ("- {txt: hello}\n", "'txt' is not a field of the script; the fields are text, delay"),
+        ("- 7\n", "'7' is not a field of the script"),
         ("- {text: [\n", "not valid YAML"),
     ],
 )

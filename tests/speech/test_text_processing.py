@@ -14,12 +14,12 @@ from callagent.speech.text_processing import (
     cardinal,
     escape_attribute,
     is_ssml,
-    markup,
     ordinal,
-    plain,
-    sentences,
+    plain_text,
     speakable,
-    year,
+    split_sentences,
+    ssml_content,
+    year_words,
 )
 from tests.processor_time import processor_seconds
 
@@ -111,7 +111,7 @@ def test_ordinals(number: int, words: str) -> None:
     [(1900, "nineteen hundred"), (1905, "nineteen oh five"), (2000, "two thousand"), (2026, "twenty twenty-six")],
 )
 def test_years(number: int, words: str) -> None:
-    assert year(number) == words
+    assert year_words(number) == words
 
 
 @given(st.text(alphabet="0123456789 ,.$%/:-+()#abAB@€°\n", max_size=40))
@@ -131,8 +131,8 @@ def test_long_nonsense_takes_no_long_time(text: str) -> None:
 @pytest.mark.parametrize("text", ["a < b", "I <3 you", "<b>bold</b>", "<>", "x<y>z"])
 def test_what_is_no_markup_stays_text(text: str) -> None:
     assert not is_ssml(text)
-    assert plain(text) == text
-    assert "".join(ElementTree.fromstring(f"<s>{markup(text)}</s>").itertext()) == text
+    assert plain_text(text) == text
+    assert "".join(ElementTree.fromstring(f"<s>{ssml_content(text)}</s>").itertext()) == text
 
 
 @pytest.mark.parametrize(
@@ -149,21 +149,21 @@ def test_what_is_no_markup_stays_text(text: str) -> None:
 )
 def test_words_for_a_voice_without_markup(text: str, words: str) -> None:
     assert is_ssml(text)
-    assert plain(text) == words
+    assert plain_text(text) == words
 
 
 def test_known_tags_are_kept_and_others_taken_out() -> None:
     text = '<speak>Fish & chips <audio src="https://x"/><break time="1s"/></speak>'
-    assert markup(text) == 'Fish &amp; chips <break time="1s"/>'
+    assert ssml_content(text) == 'Fish &amp; chips <break time="1s"/>'
 
 
 def test_tags_that_do_not_fit_together_become_words() -> None:
-    assert markup("<emphasis>not <p>closed</emphasis>") == "not closed"
+    assert ssml_content("<emphasis>not <p>closed</emphasis>") == "not closed"
 
 
 @given(st.text(alphabet="<>/&;=\"abs '", max_size=60))
 def test_markup_is_well_formed_whatever_was_said(text: str) -> None:
-    ElementTree.fromstring(f"<speak>{markup(text)}</speak>")
+    ElementTree.fromstring(f"<speak>{ssml_content(text)}</speak>")
     ElementTree.fromstring(f'<speak lang="{escape_attribute(text)}"/>')
 
 
@@ -184,18 +184,18 @@ def test_markup_is_well_formed_whatever_was_said(text: str) -> None:
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
-    assert sentences(text) == expected
+    assert split_sentences(text) == expected
 
 
 def test_a_sentence_too_long_is_cut_at_its_last_clause() -> None:
     clause = "and another thing that goes on, "
-    parts = sentences(clause * 12)
+    parts = split_sentences(clause * 12)
     assert len(parts) > 1
     assert all(len(part) <= MAX_SENTENCE and part.endswith(",") for part in parts)
 
 
 @given(st.text(max_size=900))
 def test_no_word_is_lost(text: str) -> None:
-    parts = sentences(text)
+    parts = split_sentences(text)
     assert "".join("".join(parts).split()) == "".join(text.split())
     assert all(0 < len(part) <= MAX_SENTENCE for part in parts)

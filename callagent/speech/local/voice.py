@@ -14,7 +14,7 @@ from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.local import inference, weights
 from callagent.speech.local.inference import Engine, Job, Urgency
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime, primary_language
-from callagent.speech.text_processing import sentences
+from callagent.speech.text_processing import split_sentences
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ class LocalVoice:
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         if primary_language(settings.language) != "en":
             raise ProviderRefused(f"the voice 'local' speaks English, not '{settings.language}'")
-        waiting = sentences(text)
+        waiting = split_sentences(text)
         # One sentence is made ahead of the one that is heard: speech has no gaps, and an interruption wastes no more.
         made = [self._ask(sentence, settings, Urgency.NOW) for sentence in waiting[:1]]
         start = 0.0

@@ -45,10 +45,10 @@ class AzureVoice:
 
     def _ssml(self, text: str, settings: protocol.VoiceSettings) -> str:
         """Return the SSML of a request. Text without markup needs it, too: only SSML names the language and voice."""
-        from callagent.speech.text_processing import escape_attribute, markup
+        from callagent.speech.text_processing import escape_attribute, ssml_content
 
         voice = settings.name or self._settings.voice or VOICE
-        inner = markup(text)
+        inner = ssml_content(text)
         # A rate relative to the voice's own: +20% for a speed of 1.2.
         if settings.speed != 1.0:
             inner = f'<prosody rate="{settings.speed - 1:+.0%}">{inner}</prosody>'

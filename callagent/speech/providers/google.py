@@ -45,7 +45,7 @@ class GoogleVoice:
         await self._client.close()
 
     def _request(self, text: str, settings: protocol.VoiceSettings) -> JsonObject:
-        from callagent.speech.text_processing import is_ssml, markup
+        from callagent.speech.text_processing import is_ssml, ssml_content
 
         voice = {"languageCode": settings.language}
         if name := settings.name or self._settings.voice:
@@ -53,7 +53,7 @@ class GoogleVoice:
         audio: MutableJsonObject = {"audioEncoding": "MULAW", "sampleRateHertz": 8000}
         if settings.speed != 1.0:
             audio["speakingRate"] = min(max(settings.speed, 0.25), 2.0)
-        source = {"ssml": f"<speak>{markup(text)}</speak>"} if is_ssml(text) else {"text": text}
+        source = {"ssml": f"<speak>{ssml_content(text)}</speak>"} if is_ssml(text) else {"text": text}
         return {"input": source, "voice": voice, "audioConfig": audio}
 
 

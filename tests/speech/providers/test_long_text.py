@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from callagent.speech import SpeechChunk, VoiceSettings
 from callagent.speech.providers import open_provider_voice
-from callagent.speech.text_processing import parts
+from callagent.speech.text_processing import split_to_size
 from tests.speech.providers.server import Handler, ProviderServer
 from tests.speech.providers.test_voices import GOOD, HEARD, TEXT, line, pcm_of, speak, streams
 
@@ -73,13 +73,13 @@ async def test_what_is_not_wanted_any_more_is_not_asked_for() -> None:
 
 def test_markup_of_a_text_that_fits_is_kept_and_of_one_that_does_not_put_into_words() -> None:
     marked = f'{TEXT} <break time="300ms"/> friend.'
-    assert parts(marked, 500) == [marked]
-    assert all("<" not in part for part in parts(f"{marked} {LONG}", 500))
+    assert split_to_size(marked, 500) == [marked]
+    assert all("<" not in part for part in split_to_size(f"{marked} {LONG}", 500))
 
 
 @given(st.text(max_size=600), st.integers(min_value=8, max_value=200))
 def test_parts_fit_and_hold_everything(text: str, most: int) -> None:
-    cut = parts(text, most)
+    cut = split_to_size(text, most)
     assert all(len(part.encode()) <= most for part in cut)
     if "<" not in text:
         assert re.sub(r"\s", "", "".join(cut)) == re.sub(r"\s", "", text)
