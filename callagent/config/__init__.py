@@ -1,6 +1,6 @@
-"""Settings: callagent.toml, overridden by the environment. Nothing else in callagent reads either.
+"""Settings: callagent.toml, overridden by the environment. No other package reads settings from them.
 
-`CALLAGENT_SECTION__KEY` overrides one key (`CALLAGENT_SIP__LISTEN`). Secrets go by their usual names
+`CALLAGENT_SECTION__KEY` overrides one key (`CALLAGENT_SIP__LISTEN`). Secrets have their usual names
 (`TWILIO_AUTH_TOKEN`, `OPENAI_API_KEY`), from the environment, from `.env` beside the file, or from the file that
 `<NAME>_FILE` names.
 """

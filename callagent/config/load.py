@@ -22,9 +22,14 @@ from callagent.speech.providers import declarations as speech_providers
 Table: TypeAlias = dict[str, object]
 """A table of the file, whose values have not been checked."""
 
-# Pydantic names types of Python; the reader of a message writes TOML.
-_SHAPES: Final = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
-_SECRETS: Final = {
+# Messages in terms of TOML, which the settings are written in; Pydantic's own name types of Python.
+_TOML_MESSAGES: Final = {
+    "tuple_type": "should be a list",
+    "model_type": "should be a table",
+    "dict_type": "should be a table",
+}
+# The section and the key that each variable sets.
+_SECRET_VARIABLES: Final = {
     "TWILIO_ACCOUNT_SID": ("twilio", "account_sid"),
     "TWILIO_AUTH_TOKEN": ("twilio", "auth_token"),
     "CALLAGENT_METRICS_TOKEN": ("http", "metrics_token"),
@@ -41,17 +46,17 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None)
     and key.
     """
     variables = dict(os.environ if environment is None else environment)
-    text = _read(path, str(path)) if path else ""
+    text = _read_text(path, str(path)) if path else ""
     data = _parse(path, text)
     if path:
         variables = {**_dotenv(path.parent / ".env"), **variables}
     _apply_secrets(data, variables)
     overridden = _apply_overrides(data, variables)
     try:
-        config = sections.Config.model_validate(data).from_file(str(path.resolve()) if path else "")
+        config = sections.Config.model_validate(data).with_file(str(path.resolve()) if path else "")
     except ValidationError as error:
         raise ConfigError(_explain(error, path, text, overridden)) from None
-    # From here on no log line, error or record holds one of them.
+    # From here on the values of secrets are taken out of log lines, errors and records.
     remember_secrets(secret_values(config))
     return config
 
@@ -65,20 +70,20 @@ def find_config(project: Path) -> Path | None:
 
 
 def function_environment(config: sections.Config) -> dict[str, str]:
-    """Return what project functions see of the environment: the variables that the settings name."""
+    """Return the environment variables that project functions may read: those that the settings name."""
     return {name: os.environ[name] for name in config.function_environment if name in os.environ}
 
 
-def _read(path: Path, named: str) -> str:
-    """Return the text of a file. Raises `ConfigError`; `named` is how its message calls the file."""
+def _read_text(path: Path, name: str) -> str:
+    """Return the text of a file. Raises `ConfigError`, whose message calls the file `name`."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"{named}: cannot be read: {error.strerror}; it must exist, and this user must be able to read it"
+            f"{name}: cannot be read: {error.strerror}; it must exist, and this user must be able to read it"
         ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{named}: not UTF-8: {error}; save it as UTF-8") from None
+        raise ConfigError(f"{name}: not UTF-8: {error}; save it as UTF-8") from None
 
 
 def _parse(path: Path | None, text: str) -> Table:
@@ -92,7 +97,7 @@ def _dotenv(path: Path) -> dict[str, str]:
     """Return the variables of a `.env` file; none where there is no such file."""
     if not path.is_file():
         return {}
-    # As shells and Docker write such files: `NAME=value`, perhaps with `export` and quotes; lines with # are comments.
+    # The format is that of shells and Docker: `NAME=value`, perhaps with `export` and quotes; # begins a comment line.
     pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
     return {
         key.strip().removeprefix("export "): value.strip().strip("'\"")
@@ -102,21 +107,21 @@ def _dotenv(path: Path) -> dict[str, str]:
 
 
 def _apply_secrets(data: Table, variables: Mapping[str, str]) -> None:
-    """Put what variables of well-known names hold into `data`, such as `OPENAI_API_KEY`."""
-    for name, (section, key) in _SECRETS.items():
+    """Set in `data` what environment variables with well-known names hold, such as `OPENAI_API_KEY`."""
+    for name, (section, key) in _SECRET_VARIABLES.items():
         if value := _secret(variables, name):
             _table(data, section)[key] = value
-    for one in speech_providers().values():
-        if one.key and (value := _secret(variables, one.key)):
-            _table(data, "speech", "providers", one.section)["api_key"] = value
-        for name, (setting, form) in one.environment.items():
+    for speech in speech_providers().values():
+        if speech.key and (value := _secret(variables, speech.key)):
+            _table(data, "speech", "providers", speech.section)["api_key"] = value
+        for name, (setting, form) in speech.environment.items():
             if value := variables.get(name):
-                _table(data, "speech", "providers", one.section).setdefault(setting, form.format(value))
-    for provider in model_providers().values():
+                _table(data, "speech", "providers", speech.section).setdefault(setting, form.format(value))
+    for model in model_providers().values():
         # The first key that is set counts, so it is applied last.
-        for name, setting in [*((key, "api_key") for key in reversed(provider.keys)), *provider.environment.items()]:
+        for name, setting in [*((key, "api_key") for key in reversed(model.keys)), *model.environment.items()]:
             if value := _secret(variables, name):
-                _table(data, "model", "providers", provider.name)[setting] = value
+                _table(data, "model", "providers", model.name)[setting] = value
     for trunk in _trunks(data):
         for key in ("password", "inbound_password"):
             # SIP_CARRIER_PASSWORD is the password of the trunk named carrier.
@@ -132,10 +137,10 @@ def _trunks(data: Table) -> list[Table]:
 
 
 def _table(data: Table, *path: str) -> Table:
-    """Return the table of this path, made where it is missing.
+    """Return the table at `path` in `data`; make it if it is missing.
 
-    Where the file has something else there, return a table that nobody reads: the mistake is reported when the settings
-    are checked, with its line.
+    If the file has a value there that is no table, return a table that nobody reads: the mistake is reported, with its
+    line, when the settings are checked.
     """
     table = data
     for part in path:
@@ -148,12 +153,12 @@ def _secret(variables: Mapping[str, str], name: str) -> str | None:
     """Return a variable, or the content of the file that the variable `<NAME>_FILE` names."""
     file = variables.get(f"{name}_FILE")
     if file:
-        return _read(Path(file), f"{file} (environment variable {name}_FILE)").strip()
+        return _read_text(Path(file), f"{file} (environment variable {name}_FILE)").strip()
     return variables.get(name)
 
 
 def _apply_overrides(data: Table, variables: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Put `CALLAGENT_SECTION__KEY` into `data`. Return the variable that each setting came from, for messages."""
+    """Set in `data` the values of variables such as `CALLAGENT_SECTION__KEY`. Return the variable of each setting."""
     origin: dict[tuple[str, ...], str] = {}
     for name, value in variables.items():
         # Two underscores, because settings have single ones in their names.
@@ -178,23 +183,25 @@ def _explain(error: ValidationError, path: Path | None, text: str, overridden: M
     lines = []
     for detail in error.errors():
         keys = tuple(str(part) for part in detail["loc"])
-        # A mistake may be in a part of what the variable set, or the variable may have set a part of the wrong table.
-        variable = next((name for one, name in overridden.items() if one[: len(keys)] == keys[: len(one)]), None)
+        # The mistake may lie inside the value that the variable set, or be the table that contains this value.
+        variable = next(
+            (name for setting, name in overridden.items() if setting[: len(keys)] == keys[: len(setting)]), None
+        )
         if variable:
             place = f"environment variable {variable}"
         else:
             place = f"{path}:{_line_of(text, keys)}" if path else "command line"
-        lines.append(f"{place}: {_complaint(detail['type'], detail['msg'], keys)}")
+        lines.append(f"{place}: {_describe_mistake(detail['type'], detail['msg'], keys)}")
     return "\n".join(lines)
 
 
-def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
-    """Return what is wrong; `kind` and `message` are Pydantic's."""
+def _describe_mistake(kind: str, message: str, keys: tuple[str, ...]) -> str:
+    """Return what is wrong with the setting at `keys`; `kind` and `message` are Pydantic's."""
     if not keys:
         return message.removeprefix("Value error, ")
     setting = ".".join(keys)
     if kind != "extra_forbidden":
-        return f"setting '{setting}': {_SHAPES.get(kind) or message.removeprefix('Value error, ')}"
+        return f"setting '{setting}': {_TOML_MESSAGES.get(kind) or message.removeprefix('Value error, ')}"
     # Most unknown settings are misspelt ones, or stand in the wrong section.
     names = _known_names(keys[:-1])
     close = difflib.get_close_matches(keys[-1], names, n=1)
@@ -205,28 +212,28 @@ def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
 def _known_names(keys: tuple[str, ...]) -> list[str]:
     """Return the names of the settings that the section with these keys has."""
     section: type[BaseModel] = sections.Config
-    # Sections in lists and mappings, whose types Pydantic's description of a field does not give.
-    lists: dict[str, type[BaseModel]] = {
+    # The sections in lists: the annotation of such a field is the list, which does not name them.
+    in_lists: dict[str, type[BaseModel]] = {
         "trunks": sections.Trunk,
         "numbers": sections.Number,
         "targets": sections.Target,
         "users": sections.User,
         "webhooks": sections.Webhook,
-        "voices": sections.VoiceLike,
+        "voices": sections.SimilarVoice,
         "fallbacks": sections.ModelFallback,
     }
     for key in keys:
         if key.isdigit():
             continue
-        found = lists.get(key) or section.model_fields[key].annotation
+        found = in_lists.get(key) or section.model_fields[key].annotation
         if isinstance(found, type) and issubclass(found, BaseModel):
             section = found
     return list(section.model_fields)
 
 
 def _line_of(text: str, keys: tuple[str, ...]) -> int:
-    """Return the line of a setting, as near as a search of the text finds it: `tomllib` tells no lines."""
-    # Places in lists (`sip.trunks.0`) are not in the text; the first table of the name is near enough.
+    """Return the line of a setting, found by a search of the text that may miss it: `tomllib` tells no lines."""
+    # Indexes (`sip.trunks.0`) are not in the text; the line of the first table with that name is near enough.
     names = [key for key in keys if not key.isdigit()]
     if not names:
         return 1
@@ -241,12 +248,12 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int:
 
 def override(config: sections.Config, changes: Mapping[str, object]) -> sections.Config:
     """Return the settings with some replaced (`{"sip.listen": "127.0.0.1:0"}`). Raises `ConfigError`."""
-    # Checked anew as a whole: a single setting may be right and not fit the others.
+    # All settings are checked again: a new value may be valid and yet not fit the others.
     data = config.model_dump()
     for setting, value in changes.items():
         section, _, key = setting.rpartition(".")
         data[section][key] = value
     try:
-        return sections.Config.model_validate(data).from_file(config.file)
+        return sections.Config.model_validate(data).with_file(config.file)
     except ValidationError as error:
         raise ConfigError(_explain(error, None, "", {})) from None

@@ -22,31 +22,31 @@ class Trunk(values.Section):
     sources: tuple[values.NetworkSetting, ...] = ()
     """Addresses or networks that its signalling comes from."""
     inbound_username: str = ""
-    """With `inbound_password`, what it has to prove when it calls; without `sources` it may call from anywhere."""
+    """User name that it proves with `inbound_password` when it calls; without `sources` it may call from anywhere."""
     inbound_password: SecretStr = SecretStr("")
     server: str = ""
     """SIP URI of its registrar and proxy (`sip:sip.carrier.example`), whose addresses may call us, too."""
     username: str = ""
-    """Our name there, with `password`."""
+    """Our user name at `server`, with `password`."""
     password: SecretStr = SecretStr("")
     realm: str = ""
-    """The only realm to which we prove our password; empty: the host of `server`."""
+    """The only realm (RFC 3261 §22.1) to which we prove our password; empty: the host of `server`."""
     registration: bool = False
     """Whether we register at `server`."""
     keep_alive: float = Field(default=0.0, ge=0)
     """Seconds between OPTIONS to `server`; 0: none."""
     codecs: tuple[Literal["PCMU", "PCMA", "G722", "OPUS"], ...] = ()
-    """In the order in which they are offered; empty: all that are installed."""
+    """Codecs in the order in which we offer them; empty: all that are installed."""
     encryption: Literal["off", "allowed", "required"] = "allowed"
-    """SRTP with keys in the SDP (RFC 4568); only over TLS, where nobody else reads them."""
+    """SRTP with keys in the SDP (RFC 4568); only over TLS, where nobody else reads the keys."""
     media_sources: tuple[values.NetworkSetting, ...] = ()
     """Addresses or networks that its media may come from besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether digits are tones in the audio, for lines without RFC 4733: those that we send, and those that we read
-    even where telephone events were negotiated. Where they were not, keys are always read in the audio."""
+    """Whether we send digits as tones in the audio, and read them there even where telephone events (RFC 4733) were
+    negotiated. Where none were negotiated, we always read digits in the audio."""
     trusted: bool | None = None
-    """Whether its P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents. Null: they are
-    where it is known by `sources` or `server`, and not where it is known by a password alone."""
+    """Whether its headers P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents. Null: only
+    if `sources` or `server` identify it; a password alone is not enough."""
     shared_caller: bool = False
     """Whether many callers have one number, as behind a PBX: `limits.caller_calls…` do not count its calls."""
     calls_per_second: float = Field(default=10, gt=0)
@@ -55,21 +55,23 @@ class Trunk(values.Section):
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if not (self.sources or self.server or self.inbound_username):
-            raise ValueError("a trunk needs 'sources', 'server' or 'inbound_username': how it is known, or where it is")
+            raise ValueError("a trunk needs 'sources' or 'inbound_username' to be recognised, or 'server' to be called")
         if (self.registration or self.keep_alive) and not self.server:
-            raise ValueError("'registration' and 'keep_alive' need 'server': where the requests go")
+            raise ValueError("'registration' and 'keep_alive' need 'server', to which their requests are sent")
         # An empty password would let everybody in who knows the name.
         if self.inbound_username and not self.inbound_password.get_secret_value():
-            raise ValueError("'inbound_username' needs 'inbound_password': what the trunk proves")
+            raise ValueError("'inbound_username' needs 'inbound_password', which the trunk proves when it calls")
         return self
 
     @property
-    def believed(self) -> bool:
+    def is_believed(self) -> bool:
         """Whether its headers about the caller are believed."""
         return bool(self.sources or self.server) if self.trusted is None else self.trusted
 
 
 class SipSettings(values.Section):
+    """How SIP and RTP reach this server, and the trunks."""
+
     listen: values.AddressSetting = values.Address("127.0.0.1:5060")
     """Where we listen for SIP over UDP."""
     listen_tcp: values.AddressSetting | None = None
@@ -78,13 +80,13 @@ class SipSettings(values.Section):
     """PEM file for TLS, the whole chain, with `key`; both are read again when they change."""
     key: str = ""
     trusted: str = ""
-    """PEM file of the authorities that TLS servers which we call are checked by; empty: the system's."""
+    """PEM file of the authorities that must have certified the TLS servers that we call; empty: the system's."""
     clients: str = ""
-    """PEM file of the authorities that TLS peers which call us are checked by; empty: they need no certificate."""
+    """PEM file of the authorities that must have certified TLS peers that call us; empty: they need no certificate."""
     realm: str = "callagent"
-    """The realm for which trunks prove their passwords to us."""
+    """The realm that our challenges name when trunks have to prove their passwords."""
     digest_algorithms: tuple[Literal["SHA-256", "MD5"], ...] = ("SHA-256", "MD5")
-    """Offered in this order. Trunks that know only MD5 and read only the first offer need `["MD5"]`."""
+    """Algorithms in the order of our challenges. Trunks that know only MD5 and read only the first need `["MD5"]`."""
     enabled: bool = True
     public_host: values.PublicHostSetting = ""
     """The host name or IP address in Contact and Via, to which peers send requests. Empty: `public_address`."""
@@ -94,11 +96,11 @@ class SipSettings(values.Section):
     transfer_headers: tuple[values.HeaderNameSetting, ...] = ()
     """Headers that a project may send on a transfer besides `X-…`, `User-to-User`, `Reason` and `Diversion`."""
     trunks: tuple[Trunk, ...] = ()
-    """Where there are none, only this machine (loopback) may call."""
+    """Without any, only this machine (loopback) may call."""
 
     @model_validator(mode="after")
     def _media_reaches_the_socket(self) -> Self:
-        """Check that `public_address` is of the IP version that `listen` has."""
+        """Check that `public_address` and `listen` have the same IP version."""
         try:
             listening = values.plain_address(self.listen.host)
         except ValueError:
@@ -113,6 +115,8 @@ class SipSettings(values.Section):
 
 
 class HttpSettings(values.Section):
+    """How the HTTP server is reached, and who may use it without an account of `users`."""
+
     listen: values.AddressSetting = values.Address("127.0.0.1:8080")
     enabled: bool = True
     public_url: values.UrlSetting = ""
@@ -123,17 +127,17 @@ class HttpSettings(values.Section):
     metrics_token: SecretStr = SecretStr("")
     """A bearer token that opens `/metrics` and nothing else; empty: only accounts read the metrics."""
     login_header: str = ""
-    """A header in which a proxy that has done the login (OIDC) names one of `users`: `X-Auth-Request-Email`."""
+    """The header in which a proxy that logs users in (OIDC) names one of `users`, such as `X-Auth-Request-Email`."""
     login_proxies: tuple[values.NetworkSetting, ...] = ()
-    """Addresses or networks of proxies in front of us. No other sender's `login_header` and X-Forwarded-For count.
-    Their connections are not counted, but failed logins are, by the address that they forward for."""
+    """Addresses or networks of proxies in front of us: only their `login_header` and X-Forwarded-For are believed.
+    `connections_per_address` does not limit them; failed logins count for the address that they forward."""
     connections_per_address: int = Field(default=256, ge=1)
-    """Connections of an address that have sent nothing with a login, token or signature; more are closed at once."""
+    """Connections of one address that have shown no login, token or signature yet; more are closed at once."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.login_header and not self.login_proxies:
-            raise ValueError("'login_header' needs 'login_proxies': whose header is believed")
+            raise ValueError("'login_header' needs 'login_proxies', the proxies whose header is believed")
         # One alone would be ignored, and HTTP served without TLS.
         if bool(self.certificate) != bool(self.key):
             raise ValueError("'certificate' and 'key' go together: name two PEM files, or neither")
@@ -141,7 +145,7 @@ class HttpSettings(values.Section):
 
 
 class TwilioSettings(values.Section):
-    """The account of the carrier Twilio, whose webhooks are checked and whose calls are controlled with it."""
+    """The account at the carrier Twilio, with which its webhooks are verified and calls are controlled."""
 
     account_sid: str = ""
     auth_token: SecretStr = SecretStr("")
@@ -149,7 +153,7 @@ class TwilioSettings(values.Section):
 
 
 class Number(values.Section):
-    """Which project answers which number."""
+    """A called number, or a range of them, and the project that answers it."""
 
     number: str = "*"
     """The number called, in E.164, or the user part of the URI; `*` at the end stands for any rest."""
@@ -159,7 +163,7 @@ class Number(values.Section):
     """Name of a target for calls that the agent cannot go on with."""
 
     def matches(self, callee: str) -> bool:
-        """Return whether this entry is for a number called."""
+        """Return whether this entry is for the called number `callee`."""
         return callee.startswith(self.number[:-1]) if self.number.endswith("*") else callee == self.number
 
 
@@ -173,12 +177,12 @@ class Target(values.Section):
     """Instead of name and uri: any E.164 number that begins so (`+4420`), except premium, shared-cost, personal,
     pager, company-wide (UAN), satellite, unknown and invalid ones, and +1 numbers outside the US and Canada."""
     headers: Mapping[values.HeaderNameSetting, str] = Field(default_factory=dict)
-    """Headers that are sent along; a project's header of the same name replaces one."""
+    """Headers sent with the transfer; a header of the same name from the project replaces one."""
     method: Literal["", "attended", "invite", "refer"] = ""
-    """How the call gets there; empty: as the project's handoff says. With `refer` the caller's phone is asked to call
-    the target, with `attended` the same once the target has answered us; with `invite` we call it and stay between."""
+    """How the call gets there; empty: as the project's handoff says. `refer` asks the caller's phone to call the
+    target, `attended` does so once the target has answered us; `invite` calls the target and bridges the two."""
     trunk: str = ""
-    """Name of the trunk that we call it through. Empty: a number goes through the caller's trunk, a URI to its host."""
+    """Name of the trunk for our call to it. Empty: a number goes through the caller's trunk, a URI to its host."""
     caller: str = ""
     """The number that the target sees; empty: the caller's."""
     ring_seconds: float = Field(default=30, ge=1, le=180)
@@ -187,10 +191,10 @@ class Target(values.Section):
     whisper: str = ""
     """What the person hears before the caller is put through; only on calls of a carrier that dials for us."""
     confirm: str = Field(default="", pattern=r"^[0-9*#]?$")
-    """The key by which the person takes such a call; without it nobody is put through to an answering machine."""
+    """The key that takes such a call: an answering machine presses none, so no caller is put through to it."""
 
     @model_validator(mode="after")
-    def _leads_somewhere(self) -> Target:
+    def _has_destination(self) -> Target:
         if bool(self.name and self.uri) == bool(self.prefix):
             raise ValueError("a target needs 'name' and 'uri', or 'prefix' instead")
         return self
@@ -215,7 +219,7 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> SpeechProviderSettings: ...
 
 else:
-    # Each provider declares itself in its own file: these sections are made of the declarations, without a list here.
+    # Each provider is declared in its own file; one section is made for each declaration.
     SpeechProviders = create_model(
         "SpeechProviders",
         __base__=values.Section,
@@ -223,27 +227,27 @@ else:
     )
 
 
-class VoiceLike(values.Section):
-    """Voices of other providers that are used in place of one that a project asks for."""
+class SimilarVoice(values.Section):
+    """A voice that projects ask for, and similar voices of other providers that may replace it."""
 
     provider: str
     name: str
     """The voice as the project names it."""
     instead: Mapping[str, str]
-    """For each provider the name of its similar voice."""
+    """The name of the similar voice by provider."""
 
 
 class SpeechSettings(values.Section):
-    """What hears callers and what speaks."""
+    """How callers are recognised, when their turns end, and which voices speak."""
 
     recognizer: values.NamesSetting = ("local",)
-    """`local`, a provider such as `deepgram` or `deepgram/nova-3`, `script:FILE`, or `none`. Of several, the next one
-    takes over where one fails."""
+    """`local`, a provider such as `deepgram` or `deepgram/nova-3`, `script:FILE`, or `none`. When one fails, the next
+    one takes over."""
     voice: values.NamesSetting = ("local",)
     providers: SpeechProviders = SpeechProviders()
-    voices: tuple[VoiceLike, ...] = ()
+    voices: tuple[SimilarVoice, ...] = ()
     voice_cache: str = ""
-    """Folder for synthesised speech, which is said again without asking a voice; empty: it is kept in memory only."""
+    """Folder for synthesised speech, to play it again without a new request; empty: it is kept in memory only."""
     language: str = "en-US"
     sounds: str = ""
     """Folder of WAV files that agents may name as background track, thinking sound or effect."""
@@ -252,7 +256,7 @@ class SpeechSettings(values.Section):
     endpointing: float = Field(default=0.5, ge=0.1, le=5)
     """Seconds of silence that end the caller's turn."""
     turn_model: str = "none"
-    """`smart-turn` hears by the intonation whether the caller has finished, and shortens or lengthens that silence."""
+    """`smart-turn` judges by the intonation whether the caller has finished; it adjusts the `endpointing` silence."""
     no_input: float = Field(default=7.0, ge=1, le=60)
     """Seconds of silence until the agent asks again."""
 
@@ -290,9 +294,11 @@ else:
 
 
 class FunctionGemmaSettings(values.Section):
+    """How the function-calling model FunctionGemma is used."""
+
     fallback: str = "rules"
-    """The model that answers where FunctionGemma calls no function: `rules` says what the step's prompt says
-    (`Otherwise say: …`), a larger model what it thinks. Empty: FunctionGemma's own words are spoken."""
+    """The model that answers where FunctionGemma calls no function: `rules` says the words that the step's prompt has
+    after `Otherwise say:`, a larger model its own. Empty: FunctionGemma's own words are spoken."""
 
 
 class ModelSection(values.Section):
@@ -305,25 +311,25 @@ class ModelSection(values.Section):
     api_key: SecretStr = SecretStr("")
     providers: ModelProviders = ModelProviders()
     names: Mapping[str, str] = Field(default_factory=dict)
-    """For a model as projects name it the one that is used, as in `name`; `*` is for names that are not listed."""
+    """The model to use (as in `name`) by the name that projects give it; `*` is for names that are not listed."""
     reasoning_effort: Literal["", "none", "minimal", "low", "medium", "high"] = ""
     temperature: float | None = None
     filler_after: float = Field(default=1.2, ge=0)
-    """Seconds of silence after the caller's turn, or within the answer, until a word of patience is said; again after
-    each 2 s of further silence. Where a filler of the project speaks, nothing is added. 0: never."""
+    """Seconds of silence after the caller's turn, or within the answer, until a filler ("One moment, please.") is said,
+    and again after each 2 s of further silence. A filler of the project takes its place. 0: never."""
     fallback_after: float = Field(default=2.5, gt=0)
     """Seconds without a first token after which the next of `fallbacks` is asked."""
     first_token_timeout: float = Field(default=6.0, gt=0)
-    """Seconds without a first token after which an answer has failed, where no other model is left to ask."""
+    """Seconds without a first token after which an answer has failed if no other model is left to ask."""
     next_token_timeout: float = Field(default=2.0, gt=0)
-    """Seconds from one token to the next after which the answer has failed."""
+    """Seconds after a token without the next one until the answer has failed."""
     total_timeout: float = Field(default=30.0, gt=0)
     fallbacks: tuple[ModelFallback, ...] = ()
     functiongemma: FunctionGemmaSettings = FunctionGemmaSettings()
 
 
 class MessageSettings(values.Section):
-    """How text messages and e-mails of projects are sent. Those that are not sent are in the call's record only."""
+    """How text messages and e-mails of projects are sent. If they are not, only the call's record holds them."""
 
     sms: Literal["record", "twilio", "telnyx"] = "record"
     recipients: tuple[values.RecipientSetting, ...] = ()
@@ -355,11 +361,11 @@ class RecordSettings(values.Section):
     database: SecretStr = SecretStr("")
     """URL (`postgresql://…`) of a database to which records are carried from `path`, and where pages read them."""
     redact: tuple[Literal["card", "email", "phone"], ...] = ("card", "email", "phone")
-    """What is taken out of words and data before they are written; the number that calls is kept."""
+    """What is removed from words and data before they are written; the caller's number is kept."""
     redact_entities: tuple[str, ...] = ()
-    """Entities of projects, such as `customer_name`, whose values are taken out wherever a record holds them."""
+    """Entities of projects, such as `customer_name`, whose values are removed wherever a record holds them."""
     keep_days: int = Field(default=0, ge=0)
-    """After so many days a call is deleted with its recording; 0: never."""
+    """Days after which a call is deleted with its recording; 0: never."""
     keep_recording_days: int = Field(default=0, ge=0)
     json_lines: str = ""
     """A file to which the record of every ended call is appended as a line."""
@@ -399,9 +405,9 @@ class LimitSettings(values.Section):
     messages: int = Field(default=5, ge=0)
     """Text messages and e-mails that one call may send."""
     transfer_attempts: int = Field(default=8, ge=1)
-    """Servers, and users to which these redirect us, at which one call of ours to a target is tried."""
+    """Addresses tried for one call of ours to a target: servers, and the addresses to which they redirect us."""
     model_tokens: int = Field(default=1_000_000, ge=1)
-    """Tokens of language models, in and out, that one call may use; then it goes to its fallback, or ends."""
+    """Tokens of language models, in and out, that one call may use; then it goes to its fallback target, or ends."""
     call_seconds: float = Field(default=3600, ge=10)
     function_seconds: float = Field(default=10, gt=0)
     """Deadline of a function."""
@@ -468,15 +474,15 @@ class Config(values.Section):
         """The file that these settings were read from; empty: none."""
         return self._file
 
-    def from_file(self, path: str) -> Self:
-        """Return the same settings, which remember the file that they came from."""
+    def with_file(self, path: str) -> Self:
+        """Return a copy whose `file` is `path`."""
         copy = self.model_copy()
         copy._file = path
         return copy
 
     @model_validator(mode="after")
     def _fallbacks_are_targets(self) -> Self:
-        # Found out at the start, and not when a call needs it.
+        # Checked at the start, because otherwise the mistake would show only when a call needs its fallback.
         known = {target.name.casefold() for target in self.targets}
         for number in self.numbers:
             if number.fallback and number.fallback.casefold() not in known:

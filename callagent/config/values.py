@@ -1,4 +1,4 @@
-"""The base class of sections of the settings, and the types of their values, which check what they read."""
+"""The base class of the settings' sections, and types that check and convert the settings' values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOST_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?"
 
 
 class Section(BaseModel):
-    """A table of settings. Unknown settings are refused; nothing changes after reading."""
+    """A table of settings. Unknown settings are refused; instances are immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -32,7 +32,7 @@ class Address(str):
         return int(self.rpartition(":")[2])
 
 
-def _address(value: object) -> Address:
+def _parse_address(value: object) -> Address:
     text = str(value)
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -40,16 +40,16 @@ def _address(value: object) -> Address:
     return Address(text)
 
 
-def _network(value: object) -> Network:
+def _parse_network(value: object) -> Network:
     try:
         return ip_network(str(value))
     except ValueError as error:
         raise ValueError(f"'{value}' is not an address or network, such as 192.0.2.0/24: {error}") from None
 
 
-def _port_range(value: object) -> tuple[int, int]:
+def _parse_port_range(value: object) -> tuple[int, int]:
     if isinstance(value, tuple):
-        # When one setting is replaced, all are checked again; this one has been parsed already then.
+        # When `override` replaces one setting, it checks all again: this one has been parsed already.
         value = "{}-{}".format(*value)
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(value))
     if not match or not 1024 <= int(match[1]) < int(match[2]) <= 65535:
@@ -57,7 +57,7 @@ def _port_range(value: object) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _url(value: object) -> str:
+def _parse_url(value: object) -> str:
     # A slash at the end is removed, because paths are appended.
     text = str(value).rstrip("/")
     if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
@@ -65,10 +65,10 @@ def _url(value: object) -> str:
     return text
 
 
-def _server_url(value: object) -> str:
+def _parse_server_url(value: object) -> str:
     """Return a URL, or the address of a server that speaks its own protocol (`tcp://HOST:PORT`)."""
     text = str(value).rstrip("/")
-    return text if re.fullmatch(r"tcp://[^\s/:]+:\d{1,5}", text) else _url(value)
+    return text if re.fullmatch(r"tcp://[^\s/:]+:\d{1,5}", text) else _parse_url(value)
 
 
 def plain_address(text: str) -> IPv4Address | IPv6Address:
@@ -77,15 +77,15 @@ def plain_address(text: str) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
-def _names(value: object) -> object:
-    """Return the names of a list, or of a text with commas between them."""
+def _split_names(value: object) -> object:
+    """Return names as a tuple where they are a text with commas between them; anything else as it is."""
     if not isinstance(value, str):
         return value
     # `script:FILE` is one name: the path of the file may contain a comma.
     return (value,) if value.startswith("script:") else tuple(name.strip() for name in value.split(","))
 
 
-# The protocol's own headers (RFC 3261 §20 and the extensions that we speak): no setting may name one.
+# The headers of SIP itself (RFC 3261 §20 and the extensions that we speak): no setting may name one.
 _PROTOCOL_HEADERS = frozenset(
     (
         "accept", "accept-contact", "allow", "allow-events", "authorization", "call-id", "contact",
@@ -99,7 +99,7 @@ _PROTOCOL_HEADERS = frozenset(
 )  # fmt: skip
 
 
-def _header_name(value: object) -> str:
+def _check_header_name(value: object) -> str:
     name = str(value)
     if not re.fullmatch(r"[A-Za-z0-9!%*_+`'~.-]{2,64}", name, re.ASCII) or name.lower() in _PROTOCOL_HEADERS:
         raise ValueError(
@@ -108,7 +108,7 @@ def _header_name(value: object) -> str:
     return name
 
 
-def _recipient(value: object) -> str:
+def _check_recipient(value: object) -> str:
     # Only ASCII is allowed, because letters of other alphabets look like Latin ones.
     text = str(value)
     if not re.fullmatch(r"any|\+[1-9][0-9]{6,14}|[^\s@,;:<>\"()]*@[^\s@,;:<>\"()]+", text, re.ASCII):
@@ -116,11 +116,11 @@ def _recipient(value: object) -> str:
     return text
 
 
-RecipientSetting = Annotated[str, BeforeValidator(_recipient)]
-HeaderNameSetting = Annotated[str, BeforeValidator(_header_name)]
+RecipientSetting = Annotated[str, BeforeValidator(_check_recipient)]
+HeaderNameSetting = Annotated[str, BeforeValidator(_check_header_name)]
 
 
-def _public_address(value: object) -> str:
+def _parse_public_address(value: object) -> str:
     """Return an IP address that peers can send to, as SDP carries it; an empty text stays empty."""
     text = str(value).strip().strip("[]")
     if not text:
@@ -137,7 +137,7 @@ def _public_address(value: object) -> str:
     return str(address)
 
 
-def _public_host(value: object) -> str:
+def _parse_public_host(value: object) -> str:
     """Return a host name or IP address; an empty text stays empty."""
     # Brackets, as an IPv6 address has them in a URL, are taken off.
     text = str(value).strip().strip("[]")
@@ -152,11 +152,11 @@ def _public_host(value: object) -> str:
 
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-AddressSetting = Annotated[Address, BeforeValidator(_address)]
-NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
-UrlSetting = Annotated[str, BeforeValidator(_url)]
-ServerUrlSetting = Annotated[str, BeforeValidator(_server_url)]
-NetworkSetting = Annotated[Network, BeforeValidator(_network)]
-PublicAddressSetting = Annotated[str, BeforeValidator(_public_address)]
-PublicHostSetting = Annotated[str, BeforeValidator(_public_host)]
-PortRangeSetting = Annotated[tuple[int, int], BeforeValidator(_port_range)]
+AddressSetting = Annotated[Address, BeforeValidator(_parse_address)]
+NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_split_names), Field(min_length=1)]
+UrlSetting = Annotated[str, BeforeValidator(_parse_url)]
+ServerUrlSetting = Annotated[str, BeforeValidator(_parse_server_url)]
+NetworkSetting = Annotated[Network, BeforeValidator(_parse_network)]
+PublicAddressSetting = Annotated[str, BeforeValidator(_parse_public_address)]
+PublicHostSetting = Annotated[str, BeforeValidator(_parse_public_host)]
+PortRangeSetting = Annotated[tuple[int, int], BeforeValidator(_parse_port_range)]

@@ -201,7 +201,7 @@ def media_settings_of(sip: SipSettings) -> MediaOfTrunk:
     """Return a function that finds the media settings of a trunk by name; other peers have the defaults."""
     known = {
         trunk.name: TrunkMedia(
-            trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, trunk.in_band_digits, trunk.believed
+            trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, trunk.in_band_digits, trunk.is_believed
         )
         for trunk in sip.trunks
     }

@@ -77,7 +77,7 @@ def test_the_server_exports_the_gauges() -> None:
 
 def test_the_commented_settings_are_the_defaults() -> None:
     shipped = load_config(DEPLOY / "callagent.toml", {})
-    assert shipped.from_file("") == load_config(None, {})
+    assert shipped.with_file("") == load_config(None, {})
 
 
 def settings_of(section: type[BaseModel]) -> Iterator[str]:
