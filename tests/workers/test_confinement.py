@@ -81,7 +81,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Confi
         database.execute("create table calls (id)")
         database.commit()
     config = override(Config(), {"records.path": "var/callagent.db", "records.recordings": "var/recordings"})
-    config = config.model_copy(update={"function_secrets": "secrets"}).from_file(str(root / "own.toml"))
+    config = config.model_copy(update={"function_secrets": "secrets"}).with_file(str(root / "own.toml"))
     return root, config
 
 
