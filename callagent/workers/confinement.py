@@ -23,6 +23,7 @@ from callagent.workers.protocol import WorkerSettings
 _HEAD_BYTES = 4096
 """Bytes that are read of a program, to find its first line or its ELF headers."""
 _PT_INTERP = 3
+"""Type of the ELF header that names the loader (elf(5))."""
 
 
 def find_programs(names: Iterable[str], setting: str) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ def _elf_loader(head: bytes) -> list[str]:
                 at, length = struct.unpack_from(order + ("Q16xQ" if wide else "I8xI"), head, start + (8 if wide else 4))
                 return [head[at : at + length].rstrip(b"\0").decode()]
     except (struct.error, UnicodeDecodeError):
-        # Damaged, or its headers lie beyond what was read: without a grant the kernel refuses to run it.
+        # The file is damaged, or its headers lie beyond what was read: without a grant the kernel refuses to run it.
         pass
     return []
 
@@ -187,7 +188,7 @@ def common_grants(project: Path, settings: WorkerSettings) -> list[kernel.Grant]
 
 
 def _python_paths(closed: Collection[str]) -> Iterator[Path]:
-    """Yield the interpreter's libraries and this package; not the folder around it, as a checkout may hold settings."""
+    """Yield the interpreter's libraries and this package, without its parent folder, which may hold settings."""
     yield _PACKAGE
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
         for name in ("lib", "lib64", "ssl", "pyvenv.cfg"):
@@ -222,18 +223,18 @@ def open_parts(folder: Path, closed: Collection[str]) -> list[Path]:
     if any(folder.is_relative_to(each) for each in barred):
         return []
     inside = [each for each in barred if each.is_relative_to(folder) and each.parent.is_dir()]
-    return _parts(folder, folder, inside)
+    return _open_entries(folder, folder, inside)
 
 
-def _parts(folder: Path, top: Path, inside: Sequence[Path]) -> list[Path]:
+def _open_entries(folder: Path, top: Path, inside: Sequence[Path]) -> list[Path]:
     if not inside:
         return [folder]
     found: list[Path] = []
     for entry in _entries(folder):
         path = entry.resolve()
-        # A symbolic link may lead to a closed file, or out of the folder: a project cannot open what is not its own.
+        # A symbolic link may lead to a closed file, or out of the folder: neither target is opened.
         if path.is_relative_to(top) and not any(_is_closed(path, each) for each in inside):
-            found += _parts(path, top, [each for each in inside if each.is_relative_to(path)])
+            found += _open_entries(path, top, [each for each in inside if each.is_relative_to(path)])
     return found
 
 

@@ -1,8 +1,8 @@
-"""What the Linux kernel enforces for a worker and for everything that it starts.
+"""Limits that the Linux kernel enforces for a worker and for everything that it starts.
 
-Landlock domains bound the files, programs and TCP ports that it gets at, a seccomp filter the sockets that lead around
-Landlock, resource limits what it may use up, and a setting of `prctl(2)` makes it end with its parent. Which files and
-ports these are is decided in `confinement.py`.
+Landlock domains bound its files, programs and TCP ports. A seccomp filter refuses sockets that would lead around
+Landlock. Resource limits bound its memory, files and processes, and a setting of `prctl(2)` ends it with its parent.
+`confinement.py` decides which files and ports are allowed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from callagent.workers.protocol import WorkerSettings
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # Landlock -------------------------------------------------------------------------------------------------------------
-# A domain is never widened: each further one can only take away. Whoever is in a domain can neither trace a process
-# outside of it nor read its environment, memory or descriptors through /proc (Documentation/security/landlock.rst).
+# A domain is never widened: each further one can only take away. A process in a domain can neither trace one outside of
+# it nor read the other's environment, memory or descriptors through /proc (Documentation/security/landlock.rst).
 # The numbers are those of `linux/landlock.h` and of the system call table that all architectures share.
 
 _CREATE, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -78,7 +78,7 @@ def enter_domain(grants: Iterable[Grant], ports: Collection[int] | None) -> bool
     """Confine this thread, and all that it starts from now on, to `grants` and to TCP connections to `ports`.
 
     `ports=None` leaves the network as it is. Paths that do not exist are left out. Returns False when the kernel has no
-    Landlock; raises OSError when it has and refuses: nothing may run unconfined by mistake.
+    Landlock. Raises OSError when Landlock refuses, so that nothing runs unconfined by mistake.
     """
     version = landlock_version()
     if version == 0:
@@ -90,7 +90,7 @@ def enter_domain(grants: Iterable[Grant], ports: Collection[int] | None) -> bool
         if version >= _NETWORK_SINCE:
             for port in ports or ():
                 _check(_libc.syscall(_ADD_RULE, ruleset, _NET_PORT, struct.pack("=QQ", _CONNECT_TCP, port), _NO_FLAGS))
-        # Landlock and seccomp demand it without CAP_SYS_ADMIN; it also makes set-user-ID programs harmless.
+        # Without CAP_SYS_ADMIN, Landlock and seccomp demand this; it also makes set-user-ID programs harmless.
         _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         _drop_capabilities()
         _check(_libc.syscall(_RESTRICT_SELF, ruleset, _NO_FLAGS))
@@ -142,9 +142,9 @@ def _check(result: int) -> int:
 
 
 def _drop_capabilities() -> None:
-    """Give up all capabilities but those about files, as far as there are any.
+    """Give up all capabilities but those about files.
 
-    Since Linux 6.15 CAP_PERFMON lets a process read the memory of others from within a domain.
+    Since Linux 6.15 CAP_PERFMON, for example, lets a process in a domain read the memory of others.
     """
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     held = ctypes.create_string_buffer(24)
@@ -157,14 +157,14 @@ def _drop_capabilities() -> None:
 
 
 # Seccomp --------------------------------------------------------------------------------------------------------------
-# Landlock holds plain TCP only. Multipath TCP and SMC fall back to TCP with any listener (`IPPROTO_MPTCP` 262,
-# `IPPROTO_SMC` 256, `AF_SMC`), and io_uring makes sockets without a system call that a filter sees.
+# Landlock restricts plain TCP only. Multipath TCP and SMC (`IPPROTO_MPTCP` 262, `IPPROTO_SMC` 256, `AF_SMC`) fall back
+# to TCP with any listener, and io_uring makes sockets without a system call that a filter sees.
 
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EACCES
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _DOMAIN, _PROTOCOL = 0, 4, 16, 32
-"""Offsets in `struct seccomp_data`; of an argument its lower half, little-endian."""
+"""Offsets in `struct seccomp_data`; for the arguments of socket(2), of their lower half (little-endian)."""
 _IO_URING_SETUP = 425
 _X32_NUMBERS = 0x40000000
 _MAX_IP_PROTOCOL = 255
@@ -179,14 +179,14 @@ class _Program(ctypes.Structure):
 
 
 def has_socket_filter() -> bool:
-    """Return whether the numbers of this machine's system calls are known."""
+    """Return whether `refuse_other_sockets` knows this machine's system call numbers; otherwise it does nothing."""
     return platform.machine() in _SOCKET_CALLS
 
 
 def refuse_other_sockets() -> None:
     """Let this thread, and all that it starts, make Unix, netlink and plain IP sockets only; others fail with EACCES.
 
-    To be called after `enter_domain()`, which gives up new privileges. Raises OSError.
+    To be called after `enter_domain()`, which sets the "no new privileges" that a filter needs. Raises OSError.
     """
     known = _SOCKET_CALLS.get(platform.machine())
     if known is None:
@@ -201,7 +201,7 @@ def _instructions(architecture: int, socket_call: int) -> tuple[tuple[int, int, 
     """Return the filter: operation, instructions to skip where a test holds and where it does not, operand."""
     return (
         (_LOAD, 0, 0, _ARCHITECTURE),
-        # A 32-bit program has other numbers for the same calls: it may make none of them.
+        # A 32-bit program has other numbers for the same calls: all its calls are refused.
         (_EQUAL, 0, 12, architecture),
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 10, 0, _X32_NUMBERS),
@@ -225,16 +225,16 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def die_with_parent(parent: int, number: signal.Signals) -> None:
-    """Receive `number` when the process `parent` ends; exit at once if it has ended already."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
+    """Have the kernel send `death_signal` when the process `parent` ends; exit at once if it has ended already."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
     # The parent may have ended before the call above: then no signal will come.
     if os.getppid() != parent:
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent ends, so that none gets away by forking twice."""
+    """Become the parent of descendants whose parent ends: a process that forks twice must not escape."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -248,12 +248,13 @@ def limit_file_size(settings: WorkerSettings) -> None:
 def limit_process(settings: WorkerSettings, keep: int, output: int) -> None:
     """Make this process a worker: low priority, resource limits, default signals, and no inherited descriptors.
 
-    Only `keep` stays open; standard output and error lead to `output`, standard input to nothing.
+    Only the descriptor `keep` stays open; standard output and error lead to the descriptor `output`, standard input to
+    /dev/null.
     """
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     os.nice(settings.nice)
-    # Where memory runs out, a worker goes before the server with all its calls.
+    # When memory runs out, the kernel kills a worker rather than the server with all its calls.
     _write_quietly("/proc/self/oom_score_adj", "500")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -285,7 +286,7 @@ class ForkGuard:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Shared by all that descend from here. Updates may be lost to races: a bomb then goes off some forks later.
+        # All descendants share this memory. Races may lose updates: a fork bomb is then ended some forks later.
         self._count = mmap.mmap(-1, 8)
         os.register_at_fork(before=self._before)
 

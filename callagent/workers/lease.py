@@ -25,7 +25,7 @@ from callagent.workers.zygote_process import OutputReader, WorkerProcess, Zygote
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """The number of workers now, and counts since the server started."""
+    """The number of workers that run now, and counts of workers since the server started."""
 
     live: int = 0
     """Workers that run now, one for each call with project code."""
@@ -40,7 +40,7 @@ class WorkerFigures:
 
     def lines(self) -> Iterable[str]:
         """Yield the counts as lines of Prometheus text."""
-        yield from _family("callagent_workers_live", "gauge", "Worker processes that are there.", self.live)
+        yield from _family("callagent_workers_live", "gauge", "Worker processes that run now.", self.live)
         for name, text, value in (
             ("started", "Worker processes started.", self.started),
             ("killed", "Workers killed because a function did not end in time.", self.killed),
@@ -82,12 +82,12 @@ class ProcessLease:
         self._folder = folder
         self._context = context
         self._on_close = on_close
-        self._output_left = output_bytes
+        self._output_bytes_left = output_bytes
         self._checkpoint: dict[str, bytes] = {}
         self._link: _WorkerConnection | None = None
         self._zygote: ZygoteProcess | None = None
         self._busy = False
-        self._lost = False
+        self._needs_replacement = False
         """A worker was killed or died and has no successor yet."""
         self._closed = False
         self._ending: list[asyncio.Future[int]] = []
@@ -101,11 +101,11 @@ class ProcessLease:
         """Fork a worker and open the call's session in it, from the last checkpoint. Raises `WorkerDied`."""
         process = await self._fork(self._zygote, self._folder.path)
         self._zygote = process.zygote
-        link = _WorkerConnection(process, self._output_left)
+        link = _WorkerConnection(process, self._output_bytes_left)
         WORKER_FIGURES.live += 1
         WORKER_FIGURES.started += 1
-        WORKER_FIGURES.replaced += self._lost
-        self._lost = False
+        WORKER_FIGURES.replaced += self._needs_replacement
+        self._needs_replacement = False
         with ExitStack() as undo:
             undo.callback(self._end_worker, link)
             await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
@@ -119,7 +119,7 @@ class ProcessLease:
             raise RuntimeError("a lease runs one request at a time")
         self._busy = True
         try:
-            # Starting a worker is outside the deadline, which is that of the function, and has limits of its own.
+            # The deadline is the function's; starting a worker does not count, and has limits of its own.
             await self._ensure_worker()
             answer = await self._run_with_deadline(timeout, request, on_message)
             if excess := await self._empty_overfull_folder():
@@ -137,7 +137,7 @@ class ProcessLease:
         if self._closed:
             return
         self._closed = True
-        self._discard()
+        self._discard_worker()
         await self._wait_ended()
         await self._folder.remove()
         await self._on_close(self, self._zygote)
@@ -157,8 +157,8 @@ class ProcessLease:
         """
         excess = await self._folder.find_excess()
         if excess:
-            self._lost = True
-            self._discard()
+            self._needs_replacement = True
+            self._discard_worker()
             await self._wait_ended()
             await self._folder.clear()
         return excess
@@ -168,8 +168,8 @@ class ProcessLease:
         if self._link is not None and self._link.ended:
             WORKER_FIGURES.died += 1
             log.warning("worker_ended_between_functions", status=await self._link.status())
-            self._lost = True
-            self._discard()
+            self._needs_replacement = True
+            self._discard_worker()
         if self._link is None:
             await self.start()
 
@@ -181,7 +181,7 @@ class ProcessLease:
         with ExitStack() as undo:
             # If anything else is raised, such as a cancellation or an error of `on_message`, the process may still be
             # at work: it is discarded, and the next run starts another one from the checkpoint.
-            undo.callback(self._discard)
+            undo.callback(self._discard_worker)
             try:
                 async with deadline:
                     answer = await self._exchange(request, on_message)
@@ -194,10 +194,10 @@ class ProcessLease:
                 failure = died
                 WORKER_FIGURES.died += 1
             undo.pop_all()
-        lines = self._link.output.take() if self._link is not None else []
+        lines = self._link.output.take_lines() if self._link is not None else []
         if failure is not None:
-            self._lost = True
-            self._discard()
+            self._needs_replacement = True
+            self._discard_worker()
         for line in lines:
             await _deliver({"type": "output", "text": line}, on_message)
         if failure is not None:
@@ -219,9 +219,9 @@ class ProcessLease:
             if kind == "message" and isinstance(payload, dict):
                 await _deliver(payload, on_message)
             elif kind == "ask" and isinstance(payload, dict):
-                await link.send("reply", number, await _reply(payload, on_message))
+                await link.send("reply", number, await _make_reply(payload, on_message))
 
-    def _discard(self) -> None:
+    def _discard_worker(self) -> None:
         if self._link is not None:
             self._end_worker(self._link)
             self._link = None
@@ -230,7 +230,7 @@ class ProcessLease:
         WORKER_FIGURES.live -= 1
         self._ending = [ended for ended in self._ending if not ended.done()]
         self._ending.append(link.process.ended)
-        self._output_left = max(link.output.left, 0)
+        self._output_bytes_left = max(link.output.bytes_left, 0)
         link.close()
 
 
@@ -240,7 +240,7 @@ async def _deliver(message: Plain, on_message: OnMessage) -> object:
     return await result if inspect.isawaitable(result) else result
 
 
-async def _reply(message: Plain, on_message: OnMessage) -> Plain:
+async def _make_reply(message: Plain, on_message: OnMessage) -> Plain:
     try:
         return {"value": await _deliver(message, on_message)}
     except CallagentError as error:
@@ -250,9 +250,9 @@ async def _reply(message: Plain, on_message: OnMessage) -> Plain:
 class _WorkerConnection:
     """The core's connection to one worker process: its socket, its output and whether it has ended."""
 
-    def __init__(self, process: WorkerProcess, output_left: int) -> None:
+    def __init__(self, process: WorkerProcess, output_bytes_left: int) -> None:
         self.process = process
-        self.output = OutputReader(process.output, output_left)
+        self.output = OutputReader(process.output, output_bytes_left)
         self.runs = 0
         self.ended = False
         self._reader = FrameReader()

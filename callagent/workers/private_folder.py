@@ -29,10 +29,10 @@ class PrivateFolder:
         self._max_bytes = max_bytes
 
     async def find_excess(self) -> str:
-        """Return which limit the folder exceeds, as the object of an error's "the function left …"; empty: none."""
+        """Return which limit the folder exceeds, worded to follow "the function left" in an error; empty: none."""
         if self._is_empty():
             return ""
-        return await asyncio.to_thread(self._excess)
+        return await asyncio.to_thread(self._measure_excess)
 
     async def clear(self) -> None:
         """Remove everything in the folder. To be called when no process writes there any more."""
@@ -57,7 +57,7 @@ class PrivateFolder:
         except OSError:
             return False
 
-    def _excess(self) -> str:
+    def _measure_excess(self) -> str:
         files = size = 0
         try:
             for bytes_on_disk in _sizes(self.path):
@@ -151,7 +151,7 @@ def _make_locked() -> tuple[str, int]:
     """Return a new folder and the descriptor that holds its lock. Raises OSError."""
     for _ in range(_TRIES):
         path = tempfile.mkdtemp(prefix=_PREFIX)
-        # Until it is locked, another core may remove it as abandoned: then another folder is made.
+        # Until the folder is locked, another core may remove it as abandoned; then the next attempt makes another one.
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:

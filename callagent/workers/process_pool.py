@@ -22,17 +22,19 @@ class ProcessPool:
         self._retired: set[ZygoteProcess] = set()
         self._leases: set[ProcessLease] = set()
         self._folders = PrivateFolders(self._settings.files, self._settings.file_size)
-        self._starting = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
         self._closed = False
 
     async def start(self) -> None:
         """Import the project now instead of with the first lease. Raises `WorkerDied` when it cannot be imported."""
-        await self._current()
+        await self._current_zygote()
 
     async def lease(self, context: Plain) -> ProcessLease:
         """Return a worker for one call. Raises `WorkerDied` when the project cannot be imported."""
-        await self._current()
-        lease = ProcessLease(self._fork, context, self._settings.output_bytes, self._make_folder(), self._closed_lease)
+        await self._current_zygote()
+        lease = ProcessLease(
+            self._fork, context, self._settings.output_bytes, self._make_folder(), self._on_lease_closed
+        )
         self._leases.add(lease)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(lease.close)
@@ -45,7 +47,7 @@ class ProcessPool:
 
         Raises `WorkerDied` when it cannot be imported; then nothing changes.
         """
-        async with self._starting:
+        async with self._start_lock:
             fresh = await self._start_zygote()
             if self._zygote is not None:
                 self._retired.add(self._zygote)
@@ -55,7 +57,7 @@ class ProcessPool:
     async def close(self) -> None:
         """End every worker and zygote. Idempotent."""
         self._closed = True
-        async with self._starting:
+        async with self._start_lock:
             for lease in list(self._leases):
                 await lease.close()
             for zygote in [*self._retired, *([self._zygote] if self._zygote is not None else [])]:
@@ -70,21 +72,21 @@ class ProcessPool:
             return await zygote.fork(private)
         if zygote is not None:
             zygote.leases -= 1
-        current = await self._current()
+        current = await self._current_zygote()
         process = await current.fork(private)
         current.leases += 1
         return process
 
-    async def _current(self) -> ZygoteProcess:
+    async def _current_zygote(self) -> ZygoteProcess:
         # The lock makes calls that begin while the project is imported wait for the one zygote.
-        async with self._starting:
+        async with self._start_lock:
             if self._closed:
                 raise WorkerDied("the pool is closed")
             if self._zygote is None or not self._zygote.alive:
                 self._zygote = await self._start_zygote()
             return self._zygote
 
-    async def _closed_lease(self, lease: ProcessLease, zygote: ZygoteProcess | None) -> None:
+    async def _on_lease_closed(self, lease: ProcessLease, zygote: ZygoteProcess | None) -> None:
         self._leases.discard(lease)
         if zygote is not None:
             zygote.leases -= 1

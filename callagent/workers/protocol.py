@@ -1,8 +1,9 @@
-"""The contract between an engine, the processes that run project code, and what runs inside of them.
+"""The contract between an engine, the processes that run project code, and the runtimes inside these processes.
 
 A worker holds one call's live objects (`conv` and its state) from the start function to the end function. Requests and
 answers are plain data (what msgpack can carry: None, bool, int, float, str, bytes, list, dict with str keys). `Lease`
-and `WorkerPool` are the engine's side; `Runtime`, `Session` and `Channel` are the worker's.
+and `WorkerPool` are the engine's side, in the server's own process, the core; `Runtime`, `Session` and `Channel` are
+the worker's.
 
 Between the processes of a lease and its worker, messages are frames on a socket pair: a 4-byte length, then a msgpack
 array `[kind, number, payload]`.
@@ -25,6 +26,7 @@ import msgspec
 from callagent.errors import WorkerError
 
 Plain = dict[str, Any]
+"""Plain data with a field for each key."""
 OnMessage = Callable[[Plain], Awaitable[object] | None]
 """Called on the loop, in order, with each message that the running code sends (a metric, a log line). When the
 message has `"ask": True` the returned awaitable's result is sent back to the waiting code (`prompt_llm`)."""
@@ -41,10 +43,11 @@ class ProjectRuntime:
     channel)` makes a call's session, `session.handle(request) -> answer` runs one request."""
     project: Path
     folder: Path | None = None
-    """What the project's code may read where that is more than `project`."""
+    """The folder that the project's code may read; None: `project` alone."""
 
     @property
     def readable(self) -> Path:
+        """The folder that the project's code may read."""
         return (self.folder or self.project).resolve()
 
 
@@ -59,21 +62,23 @@ class WorkerSettings:
     file_size: int = 64 * MIB
     """Bytes of the largest file that it may write, and of all files together in its private folder."""
     files: int = 256
-    """Files and folders in a call's private folder after a function."""
+    """Number of files and folders that a function may leave in a call's private folder."""
     closed: tuple[str, ...] = ()
-    """Files and folders that stay closed where they lie in the project or on Python's path."""
+    """Files and folders that stay closed even if they lie in the project or on Python's path."""
     programs: tuple[str, ...] = ()
     """Absolute paths of the programs, or of folders of programs, that it may start."""
     ports: tuple[int, ...] | None = None
     """TCP ports that it may connect to; None: all."""
     open_files: int = 256
+    """Open file descriptors per process (RLIMIT_NOFILE)."""
     processes: int = 4096
     """Processes and threads of the user that the server runs as (RLIMIT_NPROC); it does not bind root."""
     forks: int = 64
-    """`os.fork()` calls per function, by it and its children together; one more ends them all."""
+    """`os.fork()` calls per function, by it and its children together; one more kills them all."""
     nice: int = 5
+    """Added to the nice value: the server's packets go before project code."""
     output_bytes: int = 64 * 1024
-    """Standard output and error kept per call."""
+    """Bytes of standard output and error kept per call."""
     import_timeout: float = 60.0
     """Seconds for a project to be imported."""
 
@@ -100,7 +105,7 @@ class WorkerPool(Protocol):
     """The workers of one project."""
 
     async def lease(self, context: Plain) -> Lease:
-        """Return a worker for one call; `context` is what `open()` receives."""
+        """Return a worker for one call; `context` is what `Runtime.open` receives."""
 
     async def close(self) -> None: ...
 
@@ -118,7 +123,7 @@ def merge_checkpoint(checkpoint: dict[str, bytes], changes: Mapping[str, bytes |
 
 
 class AskFailed(WorkerError):
-    """The core could not answer what the running code asked; the text is the core's."""
+    """The core could not answer a message of the running code; the text is the core's."""
 
 
 class Channel(Protocol):
@@ -134,17 +139,19 @@ class Channel(Protocol):
 class Session(Protocol):
     """One call's live objects."""
 
-    def handle(self, request: Plain) -> Plain: ...
+    def handle(self, request: Plain) -> Plain:
+        """Run one request and return its answer."""
 
 
 class Runtime(Protocol):
-    """A project, imported once per process; `Runtime(project)` does it."""
+    """A project in a process; its constructor imports the project, once per process."""
 
-    def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> Session: ...
+    def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> Session:
+        """Make the session of one call, with the state of `checkpoint`."""
 
 
 def find_runtime(runtime: ProjectRuntime) -> Callable[[], Runtime]:
-    """Import the runtime's class. Calling what is returned imports the project."""
+    """Import the runtime's class. Return a function that makes the runtime, which imports the project."""
     module, _, name = runtime.runtime.partition(":")
     return partial(getattr(importlib.import_module(module), name), runtime.project)
 
@@ -152,9 +159,11 @@ def find_runtime(runtime: ProjectRuntime) -> Callable[[], Runtime]:
 # Frames ---------------------------------------------------------------------------------------------------------------
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""Both sides keep a whole frame in memory: this bounds what project code can make the core keep."""
 _HEADER_BYTES = 4
 
 Frame = tuple[str, int, object]
+"""Kind, number and payload."""
 
 
 class FrameError(ValueError):
@@ -166,13 +175,13 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 
 
 def encode_frame(kind: str, number: int, payload: object) -> bytes:
-    """Raises `FrameError` when the frame is over the limit or holds what msgpack cannot carry."""
+    """Return the bytes of a frame. Raises `FrameError` when it is too large or holds what msgpack cannot carry."""
     try:
         body = _encoder.encode((kind, number, payload))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FrameError(f"{kind} cannot be sent: {error}") from None
     if len(body) > MAX_FRAME_BYTES:
-        raise FrameError(f"{kind} of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
+        raise FrameError(f"{kind} of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES} bytes; send less data")
     return len(body).to_bytes(_HEADER_BYTES, "big") + body
 
 

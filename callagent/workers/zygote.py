@@ -33,7 +33,7 @@ _SWEEP_SECONDS = 0.05
 """Time from the end of a worker to the search for processes that it left behind."""
 _END_SECONDS: Final = 2
 """Time limit for ending all workers when the zygote stops; after it SIGALRM ends the zygote."""
-_MAX_ERROR_TEXT = 2000
+_MAX_ERROR_CHARACTERS = 2000
 PROCESS_PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from callagent.workers.zygote import main; main(sys.argv[2], sys.argv[3])"
@@ -54,6 +54,7 @@ class ProcessArguments(msgspec.Struct, frozen=True):
     grants: tuple[Grant, ...]
     """What a worker may read and execute; empty for a zygote, which finds this out before it confines itself."""
     parent: int
+    """The process id of the process that starts this one."""
     control: int
     """The descriptor of the control socket; in a worker that is an interpreter of its own, the one to the core."""
 
@@ -66,7 +67,7 @@ def main(role: str, arguments_text: str) -> NoReturn:
     # This imports code of callagent only. The project's code is imported when `make_runtime` is called, confined.
     make_runtime = find_runtime(ProjectRuntime(arguments.runtime, Path(arguments.project)))
     if role == "worker":
-        _work(make_runtime, sock, os.dup(1), arguments)
+        _run_worker(make_runtime, sock, os.dup(1), arguments)
     adopt_orphans()
     environment = dict(os.environ)
     try:
@@ -77,9 +78,9 @@ def main(role: str, arguments_text: str) -> NoReturn:
     except BaseException as error:
         # The boundary of an import: whatever the project's code raises, even SystemExit, is reported to the core.
         traceback.print_exc()
-        sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]]))
+        sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS]]))
         os._exit(1)
-    # The garbage collectors of the workers then do not touch what the import made, so its pages stay shared.
+    # Frozen objects are not touched by the workers' garbage collectors, so their memory pages stay shared.
     gc.collect()
     gc.freeze()
     if threaded := len(os.listdir("/proc/self/task")) > 1:
@@ -90,10 +91,10 @@ def main(role: str, arguments_text: str) -> NoReturn:
     Zygote(runtime, sock, arguments, environment if threaded else None).run()
 
 
-def _work(
+def _run_worker(
     make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, arguments: ProcessArguments
 ) -> NoReturn:
-    """Be a worker until the core closes the socket; exits, and never returns into the zygote's loop."""
+    """Run as a worker until the core closes the socket; then exit, and never return into the zygote's loop."""
     status = 1
     try:
         adopt_orphans()
@@ -119,7 +120,7 @@ class _Child:
 
 
 class Zygote:
-    """Forks, kills and reaps workers in a single thread, as the core asks for it."""
+    """The loop, in a single thread, that forks, kills and reaps workers on the core's orders."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class Zygote:
         self._woken = woken
 
     def run(self) -> NoReturn:
-        """Obey the core until it asks for the end or is gone itself; then end all workers and exit."""
+        """Carry out the core's orders until it sends `quit` or is gone; then end all workers and exit."""
         # Python handles a signal between two instructions and then goes on waiting (PEP 475); a byte in this socket
         # wakes the selector, so that no child waits to be reaped.
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
@@ -156,8 +157,8 @@ class Zygote:
         self._send(["ready", self._threaded])
         self._control.setblocking(False)
         selector = selectors.DefaultSelector()
-        selector.register(self._control, selectors.EVENT_READ, self._obey)
-        selector.register(self._woken, selectors.EVENT_READ, self._drain)
+        selector.register(self._control, selectors.EVENT_READ, self._handle_order)
+        selector.register(self._woken, selectors.EVENT_READ, self._clear_wakeups)
         while not self._quitting:
             wait = None if self._sweep_at is None else max(self._sweep_at - time.monotonic(), 0)
             for key, _ in selector.select(wait):
@@ -171,13 +172,13 @@ class Zygote:
         self._end_all()
         os._exit(0)
 
-    def _drain(self) -> None:
+    def _clear_wakeups(self) -> None:
         try:
             self._woken.recv(4096)
         except BlockingIOError:
             pass
 
-    def _obey(self) -> None:
+    def _handle_order(self) -> None:
         try:
             data = self._control.recv(_CONTROL_BYTES)
         except BlockingIOError:
@@ -219,9 +220,9 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             os.setpgid(0, 0)
             die_with_parent(parent, signal.SIGKILL)
-            _work(lambda: self._runtime, sock, output, arguments)
+            _run_worker(lambda: self._runtime, sock, output, arguments)
         try:
-            # In the parent as well as in the child: the group must exist before anybody asks to kill it.
+            # Parent and child both set the group: it must exist before either of them goes on.
             os.setpgid(pid, pid)
         except (PermissionError, ProcessLookupError):
             pass

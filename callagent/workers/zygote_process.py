@@ -1,4 +1,4 @@
-"""The core's side of a zygote and its workers: starts it, has workers forked and killed, reads what they print."""
+"""The core's side of a zygote and its workers: start it, have workers forked and killed, read what they print."""
 
 from __future__ import annotations
 
@@ -31,19 +31,23 @@ log = get_logger(__name__)
 
 _CONTROL_BYTES = 64 * 1024
 _DESCRIPTORS = 3
+"""Number of descriptors that come with the message `forked`: a worker's socket, its pidfd and its output."""
 _SILENT_SECONDS = 5.0
 """A zygote that has been asked for a worker and sends nothing for this long is stuck: it is killed and replaced."""
 _FORK_SECONDS = 15.0
-"""The longest that a call waits for its worker behind those of other calls; then that call fails alone."""
+"""How long a call waits for its worker while the zygote forks those of other calls; then this call alone fails."""
 _END_SECONDS = 3.0
-"""For a zygote to end its workers and itself; more than it allows itself for it."""
+"""Time for a zygote to end its workers and itself; longer than the zygote's own limit for it."""
 _SOCKET_BUFFER = 1024 * 1024
 _READ_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 4096
 _DISCARD_BYTES = 1024 * 1024
+"""Size of the pipe, and of each read, when a process prints more than its limit."""
 _DISCARD_SECONDS = 0.01
-_PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
+"""Time between two such reads."""
+_INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 _NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+# Numeric libraries start no threads when they are imported: a zygote with threads cannot be forked.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -52,7 +56,7 @@ class OutputReader:
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
-        self._left = limit
+        self._bytes_left = limit
         self._limit = limit
         self._partial = b""
         self._lines: list[str] = []
@@ -63,16 +67,16 @@ class OutputReader:
         self._loop.add_reader(descriptor, self._read)
 
     @property
-    def left(self) -> int:
-        """Bytes until the limit; the reader of a replacement goes on with them."""
-        return self._left
+    def bytes_left(self) -> int:
+        """Bytes until the limit, which are the limit for the reader of a replacement."""
+        return self._bytes_left
 
-    def take(self) -> list[str]:
-        """Return the lines written since the last time, the last one even if it is not complete."""
-        if self._open and self._left > 0:
+    def take_lines(self) -> list[str]:
+        """Return the lines written since the last call, the last one even if it is not complete."""
+        if self._open and self._bytes_left > 0:
             self._read()
         if self._partial:
-            self._keep(self._partial)
+            self._add_line(self._partial)
             self._partial = b""
         lines, self._lines = self._lines, []
         return lines
@@ -90,23 +94,23 @@ class OutputReader:
         if not data:
             self._stop_reading()
             return
-        *lines, self._partial = (self._partial + data[: self._left]).split(b"\n")
-        self._left -= len(data)
+        *lines, self._partial = (self._partial + data[: self._bytes_left]).split(b"\n")
+        self._bytes_left -= len(data)
         for line in lines:
-            self._keep(line)
-        if len(self._partial) > _MAX_LINE_BYTES or self._left <= 0:
-            self._keep(self._partial)
+            self._add_line(line)
+        if len(self._partial) > _MAX_LINE_BYTES or self._bytes_left <= 0:
+            self._add_line(self._partial)
             self._partial = b""
-        if self._left <= 0:
+        if self._bytes_left <= 0:
             if self._limit > 0:
                 self._lines.append(f"output is over {self._limit} bytes; the rest is dropped")
-            # A writer must neither block for ever on a full pipe nor keep the loop busy: a large pipe is emptied by a
-            # timer, no longer whenever there is something in it.
+            # A writer must neither block for ever on a full pipe nor keep the loop busy: the pipe is enlarged, and
+            # emptied by a timer instead of whenever it has data.
             self._stop_reading()
-            self._widen()
+            self._enlarge_pipe()
             self._discard()
 
-    def _keep(self, line: bytes) -> None:
+    def _add_line(self, line: bytes) -> None:
         if line:
             self._lines.append(line[:_MAX_LINE_BYTES].decode("utf-8", "replace"))
 
@@ -118,11 +122,11 @@ class OutputReader:
             pass
         self._timer = self._loop.call_later(_DISCARD_SECONDS, self._discard)
 
-    def _widen(self) -> None:
+    def _enlarge_pipe(self) -> None:
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, _DISCARD_BYTES)
         except OSError:
-            # Over the user's limit for pipes: the writer is only slower.
+            # The user's limit for pipes is reached: with a smaller pipe the writer is only slower.
             pass
 
     def _stop(self) -> None:
@@ -137,7 +141,7 @@ class OutputReader:
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """A worker as the core sees it. `pidfd`, unlike `pid`, never comes to mean another process."""
+    """A worker as the core sees it. `pidfd`, unlike `pid`, never refers to another process later."""
 
     number: int
     pid: int
@@ -158,7 +162,7 @@ class WorkerProcess:
 
 
 class ZygoteProcess:
-    """A running zygote. `alive` is final: one that has ended is replaced by the pool."""
+    """A zygote, running until `alive` is False; then the pool starts another one in its place."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], control: socket.socket, output: OutputReader, folder: PrivateFolder
@@ -172,7 +176,7 @@ class ZygoteProcess:
         self._forks: dict[int, asyncio.Future[WorkerProcess]] = {}
         self._ends: dict[int, asyncio.Future[int]] = {}
         self._orders: deque[bytes] = deque()
-        self._numbers = 0
+        self._last_number = 0
         self._gone = asyncio.Event()
         self._heard_at = self._loop.time()
         self.alive = True
@@ -183,7 +187,7 @@ class ZygoteProcess:
 
     @classmethod
     async def start(cls, runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFolder) -> ZygoteProcess:
-        """Start an interpreter and import the project, which writes to `folder`; calls write to folders beside it.
+        """Start an interpreter and import the project; its import may write to `folder`, calls to folders beside it.
 
         Raises `WorkerDied` when the project cannot be imported.
         """
@@ -206,12 +210,12 @@ class ZygoteProcess:
     async def fork(self, private: str) -> WorkerProcess:
         """Return a new worker, which waits for the frame `open` and can write to the folder `private` only.
 
-        Raises `WorkerDied` when the zygote is gone, does not answer, or has too many others to fork before.
+        Raises `WorkerDied` when the zygote has ended, does not answer, or forks too many others first.
         """
         if not self.alive:
             raise WorkerDied("the zygote has ended")
-        self._numbers += 1
-        number = self._numbers
+        self._last_number += 1
+        number = self._last_number
         forked = self._forks[number] = self._loop.create_future()
         self._ends[number] = self._loop.create_future()
         self._send(["fork", number, private])
@@ -234,8 +238,8 @@ class ZygoteProcess:
                 self.abandon()
                 raise WorkerDied(f"the zygote did not fork within {_SILENT_SECONDS:g} s")
             await asyncio.wait([forked], timeout=min(silent_at, began + _FORK_SECONDS) - now)
-            # If our own loop has stood still, what the zygote sent meanwhile is read before it is called silent. The
-            # first turn of the loop calls the reader of the control socket, the second what waits for its futures.
+            # If our own loop was blocked, what the zygote sent meanwhile is read before it is judged silent: the first
+            # pass of the loop calls the control socket's reader, the second resumes the tasks that await its futures.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         return forked.result()
@@ -281,7 +285,7 @@ class ZygoteProcess:
         self._ends.clear()
 
     def log_output(self) -> None:
-        for line in self._output.take():
+        for line in self._output.take_lines():
             log.info("project_output", text=line)
 
     def _status(self) -> str:
@@ -319,7 +323,7 @@ class ZygoteProcess:
             case ["failed", str(text)] if not self._ready.done():
                 self._ready.set_exception(WorkerDied(f"the project cannot be imported: {text}"))
             case ["forked", int(number), int(pid)]:
-                self._forked(number, pid, descriptors)
+                self._on_forked(number, pid, descriptors)
             case ["ended", int(number), int(status)]:
                 ended = self._ends.pop(number, None)
                 if ended is not None and not ended.done():
@@ -338,7 +342,7 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             pass
 
-    def _forked(self, number: int, pid: int, descriptors: list[int]) -> None:
+    def _on_forked(self, number: int, pid: int, descriptors: list[int]) -> None:
         forked = self._forks.get(number)
         if forked is None or forked.done() or len(descriptors) != _DESCRIPTORS:
             for descriptor in descriptors:
@@ -422,6 +426,6 @@ def _spawn(runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFol
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
-    """Return the variables for a zygote. Of the server's own only what every program needs: others may be secrets."""
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    """Return a zygote's variables. Of the server's own it gets what every program needs: others may be secrets."""
+    passed_on = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return {**passed_on, **_NO_BYTECODE, **_ONE_THREAD, **settings.environment}
