@@ -1,4 +1,4 @@
-"""What others see of the calls: Prometheus metrics and OpenTelemetry traces.
+"""Prometheus metrics and OpenTelemetry traces of the calls.
 
 Importing this package is light: each of its modules is imported when one of its names is first used.
 """

@@ -1,8 +1,7 @@
 """Metrics of calls and providers in the Prometheus text format. A call is counted from its record when it has ended.
 
-The series are kept by `prometheus_client`, in a registry for each server. What is added here is a bound: label values
-come from projects, peers and models, so a metric has at most `MAX_SERIES` series, and further ones are counted as
-`other`.
+`prometheus_client` keeps the series, in a registry for each server. This module bounds their number: label values come
+from projects, peers and models, so a metric has at most `MAX_SERIES` series, and further ones are counted as `other`.
 """
 
 from __future__ import annotations
@@ -19,16 +18,18 @@ from callagent.failover import BreakerState, Lineup
 from callagent.json_values import JsonObject, is_true, number_at
 from callagent.records import CallRecord, TurnEntry, seconds_between
 
-# A `_created` series beside each counter would double what is scraped, and nothing asks for it.
+# A `_created` series beside each counter would double the scraped text, and nothing uses it.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 MAX_SERIES: Final = 500
-"""Series of one metric: names of a project's metrics, for example, may be made from callers' words."""
+"""Series of one metric; more could come, for example, from a project that names metrics by callers' words."""
 MAX_LABEL_CHARACTERS: Final = 100
-# Bounds of buckets: fine where a listener notices the difference, coarse beyond.
-_SECONDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
-_CALL_SECONDS: Final = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-_MILLISECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 500.0)
+"""Longer label values are cut."""
+# Upper bounds of histogram buckets: fine where a listener notices the difference, coarse beyond.
+_LATENCY_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+_CALL_BUCKETS: Final = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+_MILLISECOND_BUCKETS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 500.0)
+# Parts of a turn's response time, as the record's `latency` names them.
 _STAGES: Final = ("endpointing", "transcription", "token", "functions", "voice", "wire")
 _OTHER: Final = "other"
 
@@ -43,7 +44,7 @@ class _BoundedLabels:
         self._known: set[Labels] = set()
 
     def bound(self, values: Labels) -> Labels:
-        """Return `values` as they are counted: cut, valid UTF-8, and `other` for new ones beyond the bound."""
+        """Return the label values to count: `values` cut and in valid UTF-8, or `other` beyond the bound."""
         values = tuple(value[:MAX_LABEL_CHARACTERS].encode("utf-8", "replace").decode() for value in values)
         if values in self._known:
             return values
@@ -84,20 +85,20 @@ class Histogram:
 
 
 class Metrics:
-    """The server's metrics of calls, and of its process. All on the event loop."""
+    """The server's metrics of calls and of its process; to be used on the event loop only."""
 
     def __init__(self) -> None:
         # Not the library's global registry: several servers may run in one process, as they do in tests.
         self._registry = CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self._registry)
         registry = self._registry
-        self.calls_started = Counter(registry, "callagent_calls_started_total", "Calls taken.", ("wire",))
+        self.calls_started = Counter(registry, "callagent_calls_started_total", "Calls that began.", ("wire",))
         self.calls_refused = Counter(registry, "callagent_calls_refused_total", "Calls for which no project answers.")
         self.calls_ended = Counter(registry, "callagent_calls_ended_total", "Calls by how they ended.", ("reason",))
         self.limits_reached = Counter(
             registry,
             "callagent_limit_reached_total",
-            "What was refused because of a limit, by its setting.",
+            "Refusals because of a limit, by its setting.",
             ("limit",),
         )
         self._outcomes = _Outcomes(registry)
@@ -116,8 +117,8 @@ class Metrics:
             self._media.count(record.media)
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
-        """Return the exposition; `gauges` are figures of this moment: name, what it says, value."""
-        # Figures of this moment are made for each scrape: to keep them would need a write at every change.
+        """Return the metrics as Prometheus text. `gauges` has a help text and a present value by metric name."""
+        # Present values are read at each scrape: to keep them in the registry would need a write at every change.
         families = [GaugeMetricFamily(name, text, value=value) for name, (text, value) in gauges.items()]
         return _exposition([*families, *self._registry.collect()])
 
@@ -127,13 +128,13 @@ class _Outcomes:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._causes = Counter(
-            registry, "callagent_hang_up_causes_total", "Why peers hung up, by their own word.", ("cause",)
+            registry, "callagent_hang_up_causes_total", "Causes that peers gave for hanging up.", ("cause",)
         )
-        self._seconds = Histogram(registry, "callagent_call_seconds", "How long calls lasted.", _CALL_SECONDS)
+        self._seconds = Histogram(registry, "callagent_call_seconds", "How long calls lasted.", _CALL_BUCKETS)
         self._silences = Counter(registry, "callagent_silent_turns_total", "Turns in which the caller stayed silent.")
         self._transfers = Counter(registry, "callagent_transfers_total", "Transfers tried.", ("method", "outcome"))
         self._underruns = Counter(
-            registry, "callagent_voice_underruns_total", "Gaps in utterances: the voice was too slow."
+            registry, "callagent_voice_underruns_total", "Gaps in utterances because the voice was too slow."
         )
         self._provider_failures = Counter(
             registry,
@@ -145,7 +146,9 @@ class _Outcomes:
         self._end_functions = Counter(
             registry, "callagent_end_functions_total", "End functions by outcome.", ("outcome",)
         )
-        self._written = Counter(registry, "callagent_project_metrics_total", "Metrics that projects wrote.", ("name",))
+        self._project_metrics = Counter(
+            registry, "callagent_project_metrics_total", "Metrics that projects wrote.", ("name",)
+        )
 
     def count(self, record: CallRecord) -> None:
         """Count a call by its final record."""
@@ -162,7 +165,7 @@ class _Outcomes:
         for failure in record.provider_failures:
             self._provider_failures.add(failure["role"], failure["provider"])
         for metric in record.metrics:
-            self._written.add(str(metric["name"]))
+            self._project_metrics.add(str(metric["name"]))
 
 
 class _Turns:
@@ -171,27 +174,32 @@ class _Turns:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._turns = Counter(registry, "callagent_turns_total", "Turns of callers.")
         self._response = Histogram(
-            registry, "callagent_response_seconds", "From the caller's last sound to the reply's first.", _SECONDS
+            registry,
+            "callagent_response_seconds",
+            "From the caller's last sound to the reply's first.",
+            _LATENCY_BUCKETS,
         )
         self._stages = Histogram(
-            registry, "callagent_turn_stage_seconds", "Parts of the response time.", _SECONDS, ("stage",)
+            registry, "callagent_turn_stage_seconds", "Parts of the response time.", _LATENCY_BUCKETS, ("stage",)
         )
         self._barge_in = Histogram(
             registry,
             "callagent_barge_in_seconds",
-            "From the caller's first sound over the reply to its silence.",
-            _SECONDS,
+            "From the caller's first sound during the reply until the reply is silent.",
+            _LATENCY_BUCKETS,
         )
         self._false_interruptions = Counter(
-            registry, "callagent_false_interruptions_total", "Pauses of the agent for what was no interruption."
+            registry,
+            "callagent_false_interruptions_total",
+            "Pauses of the agent after which it went on: the caller did not interrupt.",
         )
-        self._fillers = Counter(registry, "callagent_fillers_total", "Words said while the caller waited.")
+        self._fillers = Counter(registry, "callagent_fillers_total", "Fillers said while the caller waited.")
         self._first_tokens = Histogram(
-            registry, "callagent_first_token_seconds", "From a request to the model's first token.", _SECONDS
+            registry, "callagent_first_token_seconds", "From a request to the model's first token.", _LATENCY_BUCKETS
         )
         self._tokens = Counter(registry, "callagent_model_tokens_total", "Tokens of models.", ("kind",))
         self._functions = Histogram(
-            registry, "callagent_function_seconds", "How long functions ran.", _SECONDS, ("function",)
+            registry, "callagent_function_seconds", "How long functions ran.", _LATENCY_BUCKETS, ("function",)
         )
         self._function_errors = Counter(
             registry, "callagent_function_errors_total", "Functions that failed.", ("function", "kind")
@@ -215,47 +223,49 @@ class _Turns:
         for function in turn.functions:
             self._functions.observe(function.duration_ms / 1000, function.name)
             if function.error:
-                # Its text is all that a record has of an error; one that is about a deadline speaks of it.
+                # The record has only the text of an error: one of these words means a missed deadline.
                 kind = "timeout" if "deadline" in function.error or "time" in function.error.lower() else "error"
                 self._function_errors.add(function.name, kind)
 
 
 class _Media:
-    """What became of packets, and how evenly they came and left."""
+    """Metrics of media: packets received, sent and lost, and their delays."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._packets = Counter(registry, "callagent_rtp_packets_total", "Packets by what became of them.", ("kind",))
+        self._packets = Counter(registry, "callagent_rtp_packets_total", "Packets by outcome.", ("kind",))
         self._one_way = Counter(
-            registry, "callagent_rtp_one_way_calls_total", "Calls whose peer said that it does not hear us."
+            registry, "callagent_rtp_one_way_calls_total", "Calls whose peer reported that it does not hear us."
         )
         self._round_trip = Histogram(
             registry,
             "callagent_rtp_round_trip_milliseconds",
-            "Of ended calls whose peer reports by RTCP.",
-            _MILLISECONDS,
+            "Round-trip time of ended calls whose peer reports by RTCP.",
+            _MILLISECOND_BUCKETS,
         )
-        self._jitter = Histogram(registry, "callagent_rtp_jitter_milliseconds", "Jitter of ended calls.", _MILLISECONDS)
+        self._jitter = Histogram(
+            registry, "callagent_rtp_jitter_milliseconds", "Jitter of ended calls.", _MILLISECOND_BUCKETS
+        )
         self._peer_jitter = Histogram(
             registry,
             "callagent_rtp_peer_jitter_milliseconds",
-            "Of what we sent, where the peer reports by RTCP.",
-            _MILLISECONDS,
+            "Jitter of the packets that we sent, if the peer reports by RTCP.",
+            _MILLISECOND_BUCKETS,
         )
         self._lateness = Histogram(
             registry,
             "callagent_rtp_send_lateness_milliseconds",
-            "The latest packet of each ended call.",
-            _MILLISECONDS,
+            "How late the latest packet that we sent in each ended call was.",
+            _MILLISECOND_BUCKETS,
         )
 
     def count(self, media: JsonObject) -> None:
         """Count the media of a call by the statistics of its record."""
         for kind in ("received", "sent", "lost", "late", "duplicate", "refused"):
             self._packets.add(kind, by=number_at(media, f"packets_{kind}"))
-        # What the peer's RTCP reports as lost of what we sent: negative where it got duplicates (RFC 3550 §6.4.1).
+        # Packets of ours that the peer's RTCP reports as lost: negative if it got duplicates (RFC 3550 §6.4.1).
         self._packets.add("peer_lost", by=max(0, number_at(media, "peer_packets_lost")))
         self._one_way.add(by=is_true(media, "peer_one_way"))
-        # Zero means that no report of the peer has come, and is no measurement.
+        # Zero means that no report of the peer has come: it is not a measurement.
         if round_trip := number_at(media, "round_trip_ms"):
             self._round_trip.observe(round_trip)
         self._jitter.observe(number_at(media, "jitter_ms"))
@@ -265,31 +275,33 @@ class _Media:
 
 
 def provider_metrics(lineups: Iterable[Lineup[T]]) -> list[str]:
-    """Return lines with the failures and open breakers of every provider, and the outages of every role."""
+    """Return Prometheus lines with the failures and open breakers of every provider, and the outages of every role."""
     failures = CounterMetricFamily(
-        "callagent_provider_failures", "What providers did not do.", labels=("role", "provider")
+        "callagent_provider_failures", "Requests that providers failed.", labels=("role", "provider")
     )
     resting = GaugeMetricFamily(
-        "callagent_provider_resting", "1: it failed lately and is only probed.", labels=("role", "provider")
+        "callagent_provider_resting", "1: the provider failed lately and is only probed.", labels=("role", "provider")
     )
     alarms = GaugeMetricFamily(
-        "callagent_provider_alarm", "1: its key is refused, somebody has to act.", labels=("role", "provider")
+        "callagent_provider_alarm", "1: the provider refuses its key; set a valid one.", labels=("role", "provider")
     )
-    outages = CounterMetricFamily("callagent_provider_outages", "How often nobody could do it.", labels=("role",))
+    outages = CounterMetricFamily(
+        "callagent_provider_outages", "How often all providers of a role failed.", labels=("role",)
+    )
     for lineup in lineups:
         outages.add_metric((lineup.role,), lineup.outages)
-        # An embedded provider starts again by itself: nobody is to be called for it.
+        # Embedded providers are left out: they start again by themselves, so nobody has to act.
         for member in (one for one in lineup.members if not one.embedded):
-            who = (lineup.role, member.name)
-            failures.add_metric(who, member.breaker.failures)
-            resting.add_metric(who, member.breaker.state is not BreakerState.CLOSED)
-            alarms.add_metric(who, member.breaker.alarm)
+            labels = (lineup.role, member.name)
+            failures.add_metric(labels, member.breaker.failures)
+            resting.add_metric(labels, member.breaker.state is not BreakerState.CLOSED)
+            alarms.add_metric(labels, member.breaker.alarm)
     return _exposition([one for one in (failures, resting, alarms, outages) if one.samples]).splitlines()
 
 
 @dataclass(frozen=True, slots=True)
 class _Families(Collector):
-    """What `generate_latest` asks of a registry, for families that are made at the moment of the scrape."""
+    """Metric families of one scrape, in the form that `generate_latest` takes."""
 
     families: Sequence[Metric]
 

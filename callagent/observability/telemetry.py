@@ -1,7 +1,8 @@
 """OpenTelemetry: each ended call as a trace, and its turns' figures as metrics, over OTLP/HTTP (extra `otel`).
 
-A call becomes a span with a span for each turn, and in each turn one for what recogniser, model, functions and voice
-did. Names follow OpenTelemetry's conventions for generative AI (`gen_ai.*`); what those do not know is `callagent.*`.
+The span of a call contains a span for each turn, and that of a turn the spans of its recognition, model requests,
+functions and utterances. Names follow OpenTelemetry's conventions for generative AI (`gen_ai.*`); others are
+`callagent.*`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ log = get_logger(__name__)
 EXPORT_SECONDS = 5.0
 """Deadline of one message to the collector."""
 INTERVAL_SECONDS = 15.0
-"""Between two exports of the metrics."""
+"""Time between two exports of the metrics."""
 CLOSE_SECONDS = 10.0
+"""Deadline for sending what still waits when the server stops."""
 NANOSECONDS = 1_000_000_000
+# Parts of a turn's response time, as the record's `latency` names them.
 STAGES = ("endpointing", "transcription", "token", "functions", "voice", "wire")
 
 Attribute: TypeAlias = str | int | float | bool
@@ -40,12 +43,12 @@ CONTENT: Final = (
     *("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"),
     "callagent.voice.text",
 )
-"""Attributes that hold words of people. A span with one also has `callagent.content`: a collector drops by either."""
+"""Attributes that hold words of people. Spans with one also have `callagent.content`, by which to filter them."""
 
 
 @dataclass(slots=True)
 class Span:
-    """What will be a span of OpenTelemetry. Instants are seconds of Unix time."""
+    """A span before it is sent to OpenTelemetry. Instants are seconds of Unix time."""
 
     name: str
     started: float
@@ -55,24 +58,24 @@ class Span:
     children: list[Span] = field(default_factory=list)
 
 
-def spans_of(stored: JsonObject, model: str, *, content: bool) -> Span:
-    """Return the span of a call, with all that are below it.
+def make_call_span(stored: JsonObject, model: str, *, content: bool) -> Span:
+    """Return the span of a call, which contains those of its turns.
 
     Args:
         stored: the call's record, redacted.
         model: the language model as the settings name it.
-        content: whether the spans have the words of callers and agents.
+        content: whether the spans contain the words of callers and agents.
     """
     record = CallRecord.from_json(stored)
     began = datetime.fromisoformat(record.started_at).timestamp()
     ended = began + record.total_duration
     call = Span(f"invoke_agent {record.project_id}", began, ended, _call_attributes(record))
-    # A call that a caller ends after an error is no failed span: the agent went on.
+    # After an error the agent may have gone on: the span has failed only if the error ended the call.
     if record.end_reason == "error":
         call.error = ", ".join(dict.fromkeys(error["what"] for error in record.errors)) or "error"
     call.children = [_turn_span(turn, record, began, ended) for turn in record.turns]
     for turn, span in zip(record.turns, call.children, strict=True):
-        span.children = list(_parts(turn, began, model))
+        span.children = list(_parts_of_turn(turn, began, model))
         if content:
             _add_content(span, turn)
         else:
@@ -101,7 +104,7 @@ def _call_attributes(record: CallRecord) -> Attributes:
 def _turn_span(turn: TurnEntry, record: CallRecord, began: float, ended: float) -> Span:
     instants = [at for at in turn.instants.values() if at is not None]
     spoken = [at for one in turn.spoken for at in (one.started_at, one.ended_at) if at is not None]
-    known = instants + spoken
+    times = instants + spoken
     attributes: Attributes = {
         "gen_ai.conversation.id": record.id,
         "callagent.turn.number": turn.number,
@@ -112,27 +115,27 @@ def _turn_span(turn: TurnEntry, record: CallRecord, began: float, ended: float) 
     }
     latency = {f"callagent.turn.{name}_seconds": seconds for name, seconds in turn.latency.items()}
     position = {"callagent.flow": turn.flow, "callagent.step": turn.step}
-    span = Span("turn", began + min(known, default=0.0), began + max(known, default=0.0))
-    # What was cut by the end of the call may be noted as longer than the call, but no span outlives its parent.
+    span = Span("turn", began + min(times, default=0.0), began + max(times, default=0.0))
+    # The record may let a turn that was cut at the call's end last longer than the call; its span must not.
     span.ended = max(span.started, min(span.ended, ended))
     span.attributes = {**attributes, **_without_empty(latency), **_without_empty(position)}
     return span
 
 
-def _parts(turn: TurnEntry, began: float, model: str) -> Iterator[Span]:
+def _parts_of_turn(turn: TurnEntry, began: float, model: str) -> Iterator[Span]:
     instants = turn.instants
-    # A recogniser hears all the time; its span is what the caller waits for, from the first sound to the transcript.
-    heard, ready = instants.get("speech_started"), instants.get("transcript_ready")
-    if heard is not None and ready is not None:
-        yield Span("recognize", began + heard, began + ready, {"callagent.role": "recognizer"})
+    # A recogniser listens all the time; its span is the part for this turn, from the first sound to the transcript.
+    speech_at, transcript_at = instants.get("speech_started"), instants.get("transcript_ready")
+    if speech_at is not None and transcript_at is not None:
+        yield Span("recognize", began + speech_at, began + transcript_at, {"callagent.role": "recognizer"})
     for request in turn.requests:
         yield _model_span(request, began, model)
     for function in turn.functions:
         yield _function_span(function, began)
     for number, spoken in enumerate(turn.spoken):
-        # Only of the first utterance it is known when the voice was asked for it.
-        asked = instants.get("voice_asked") if not number else None
-        started = spoken.started_at if asked is None else asked
+        # The record says only for the first utterance when it was requested from the voice.
+        requested_at = instants.get("voice_asked") if not number else None
+        started = spoken.started_at if requested_at is None else requested_at
         ended = spoken.started_at if spoken.ended_at is None else spoken.ended_at
         attributes: Attributes = {
             "callagent.role": "voice",
@@ -178,29 +181,29 @@ def _function_span(function: FunctionRecord, began: float) -> Span:
 
 
 def _add_content(span: Span, turn: TurnEntry) -> None:
-    """Put the words on the spans that they belong to."""
+    """Add the words of caller, agent and functions to the spans of a turn."""
     if words := turn.user_input or turn.user_input_dtmf:
-        _mark(span, "gen_ai.input.messages", _messages("user", words))
+        _set_content(span, "gen_ai.input.messages", _messages("user", words))
     if turn.agent_response:
-        _mark(span, "gen_ai.output.messages", _messages("assistant", turn.agent_response))
+        _set_content(span, "gen_ai.output.messages", _messages("assistant", turn.agent_response))
     # The spans of functions and utterances were made from the same lists, so they stand in the same order.
     functions, spoken = iter(turn.functions), iter(turn.spoken)
     for child in span.children:
         if child.attributes.get("callagent.role") == "function":
             function = next(functions)
-            _mark(child, "gen_ai.tool.call.arguments", _json(function.arguments))
-            _mark(child, "gen_ai.tool.call.result", _json(function.result))
+            _set_content(child, "gen_ai.tool.call.arguments", _json(function.arguments))
+            _set_content(child, "gen_ai.tool.call.result", _json(function.result))
         elif child.attributes.get("callagent.role") == "voice":
-            _mark(child, "callagent.voice.text", next(spoken).text)
+            _set_content(child, "callagent.voice.text", next(spoken).text)
 
 
 def _hide_errors(span: Span) -> None:
-    """Leave of each error its kind, which stands before a colon: its text may quote somebody."""
+    """Cut each error to its kind, the part before the colon: the rest may quote somebody."""
     for child in span.children:
         child.error = child.error and child.error.partition(":")[0][:100]
 
 
-def _mark(span: Span, name: str, text: str) -> None:
+def _set_content(span: Span, name: str, text: str) -> None:
     span.attributes[name] = text
     span.attributes["callagent.content"] = True
 
@@ -218,7 +221,7 @@ def _without_empty(attributes: Mapping[str, Attribute | None]) -> Attributes:
 
 
 class Telemetry:
-    """Sends ended calls from threads of its own. While the collector is away their spans and figures are lost."""
+    """Sends ended calls to the collector, in threads. While it cannot be reached, spans and figures are lost."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], model: str, *, content: bool) -> None:
         """`endpoint` is the collector's URL without `/v1/traces`. Raises `MissingExtra`."""
@@ -233,10 +236,10 @@ class Telemetry:
         except ImportError:
             raise MissingExtra("setting 'telemetry.endpoint'", "otel") from None
         resource = Resource({"service.name": "callagent", "service.version": __version__})
-        given = dict(headers)
-        spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=given, timeout=EXPORT_SECONDS)
-        figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=given, timeout=EXPORT_SECONDS)
-        # The library does not close them when the interpreter ends: `close` does, within its deadline.
+        http_headers = dict(headers)
+        spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=http_headers, timeout=EXPORT_SECONDS)
+        figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=http_headers, timeout=EXPORT_SECONDS)
+        # `close` shuts the providers down within a deadline, in place of the library at the interpreter's exit.
         self._tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._tracing.add_span_processor(BatchSpanProcessor(spans))
         reader = PeriodicExportingMetricReader(figures, export_interval_millis=1000 * INTERVAL_SECONDS)
@@ -247,11 +250,11 @@ class Telemetry:
         self._content = content
 
     async def ended(self, record: JsonObject) -> None:
-        """Send an ended call, whose record is redacted already. None of the work is done on the media loop."""
+        """Send an ended call; its record is redacted already. The work is done in a thread, not on the event loop."""
         await asyncio.to_thread(self._send, record)
 
     async def close(self) -> None:
-        """Send what waits, within `CLOSE_SECONDS`."""
+        """Send waiting spans and figures, for at most `CLOSE_SECONDS`; those that are left are lost."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.gather(
@@ -261,33 +264,33 @@ class Telemetry:
             log.warning("telemetry_not_sent")
 
     def _send(self, record: JsonObject) -> None:
-        self._trace([spans_of(record, self._model, content=self._content)], None)
+        self._trace([make_call_span(record, self._model, content=self._content)], None)
         self._figures.count(CallRecord.from_json(record))
 
     def _trace(self, spans: Sequence[Span], parent: Context | None) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         for span in spans:
-            # With times of its own, because the call is over: otherwise a span begins when it is made.
-            started = self._tracer.start_span(
+            # The call is over, so the times are given: by default a span starts when it is made.
+            otel_span = self._tracer.start_span(
                 span.name, parent, attributes=span.attributes, start_time=round(span.started * NANOSECONDS)
             )
             if span.error:
-                started.set_status(Status(StatusCode.ERROR, span.error[:500]))
-                started.set_attribute("error.type", span.error.partition(":")[0][:100])
-            # A child is made while its parent is open, and names it by the context.
-            self._trace(span.children, set_span_in_context(started))
-            started.end(round(span.ended * NANOSECONDS))
+                otel_span.set_status(Status(StatusCode.ERROR, span.error[:500]))
+                otel_span.set_attribute("error.type", span.error.partition(":")[0][:100])
+            # Children are made before their parent ends; the context names the parent.
+            self._trace(span.children, set_span_in_context(otel_span))
+            otel_span.end(round(span.ended * NANOSECONDS))
 
 
 class _Figures:
-    """Histograms and counters of turns, by the conventions' names where they have one."""
+    """Histograms and counters of turns, under OpenTelemetry's own names where it has them."""
 
     def __init__(self, meter: Meter, model: str) -> None:
-        self._of_model = _model_attributes(model)
+        self._attributes_of_model = _model_attributes(model)
         self._duration: Histogram = meter.create_histogram("gen_ai.client.operation.duration", "s")
         self._tokens: Histogram = meter.create_histogram("gen_ai.client.token.usage", "{token}")
-        self._first: Histogram = meter.create_histogram("gen_ai.server.time_to_first_token", "s")
+        self._first_token: Histogram = meter.create_histogram("gen_ai.server.time_to_first_token", "s")
         self._response: Histogram = meter.create_histogram("callagent.turn.response", "s")
         self._stages: Histogram = meter.create_histogram("callagent.turn.stage", "s")
         self._barge_in: Histogram = meter.create_histogram("callagent.turn.barge_in", "s")
@@ -298,7 +301,7 @@ class _Figures:
         """Count a call by its final record."""
         self._events.add(1, {"event": "call"})
         self._events.add(record.underruns, {"event": "underrun"})
-        # Attributes have few values: each combination is a series of the collector.
+        # Only attributes with few values are used: the collector keeps a series for each combination.
         for failure in record.provider_failures:
             self._failures.add(1, {"role": failure["role"], "provider": failure["provider"]})
         for turn in record.turns:
@@ -316,12 +319,12 @@ class _Figures:
             self._count_request(request)
 
     def _count_request(self, request: RequestRecord) -> None:
-        asked = {"gen_ai.operation.name": "chat", **self._of_model}
-        self._duration.record(request.duration_ms / 1000, asked)
+        attributes = {"gen_ai.operation.name": "chat", **self._attributes_of_model}
+        self._duration.record(request.duration_ms / 1000, attributes)
         for kind, tokens in (("input", request.input_tokens), ("output", request.output_tokens)):
-            self._tokens.record(tokens, {**asked, "gen_ai.token.type": kind})
+            self._tokens.record(tokens, {**attributes, "gen_ai.token.type": kind})
         if request.first_token_at is not None:
-            self._first.record(request.first_token_at - request.requested_at, asked)
+            self._first_token.record(request.first_token_at - request.requested_at, attributes)
 
 
 def _observe(histogram: Histogram, seconds: float | None, attributes: Mapping[str, str]) -> None:

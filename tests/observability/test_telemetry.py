@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 import callagent.phone
-from callagent.observability.telemetry import CONTENT, Span, spans_of
+from callagent.observability.telemetry import CONTENT, Span, make_call_span
 from callagent.testing.virtual_time import run
 from tests.phone.test_conversations import converse
 from tests.test_provider_faults import Cast, WordModel, play
@@ -39,7 +39,7 @@ def walk(span: Span) -> Iterator[Span]:
 
 def test_a_call_holds_its_turns_and_a_turn_what_was_done_in_it() -> None:
     record = record_with_model()
-    call = spans_of(record, MODEL, content=False)
+    call = make_call_span(record, MODEL, content=False)
     assert call.name == "invoke_agent fake"
     assert call.attributes["gen_ai.conversation.id"] == record["id"]
     assert call.attributes["callagent.failed_providers"] == "model/openai/0"
@@ -60,7 +60,7 @@ def test_a_call_holds_its_turns_and_a_turn_what_was_done_in_it() -> None:
 
 
 def test_words_are_on_marked_spans_only() -> None:
-    call = spans_of(record_with_function(), "rules", content=True)
+    call = make_call_span(record_with_function(), "rules", content=True)
     found = {name: span for span in walk(call) for name in CONTENT if name in span.attributes}
     assert set(found) == set(CONTENT)
     for span in walk(call):
