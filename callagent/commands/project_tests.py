@@ -25,7 +25,7 @@ from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.json_values import JsonObject, MutableJsonObject, objects_at, parse_json
 from callagent.server import flow_settings, instant, open_language_model, open_project
-from callagent.testing import AppCast, Cast, TestResult, read_caller_file, run_app_suite, run_suite
+from callagent.testing import AppSuiteSetup, SuiteSetup, TestResult, read_caller_file, run_app_suite, run_suite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,10 +55,12 @@ async def _run_tests(config: Config, options: argparse.Namespace) -> list[TestRe
 
     async with _opened(config, options.project, settings) as (project, model), _simulator(config, options) as simulator:
         if isinstance(project, CxProject):
-            return await run_app_suite(project, AppCast(options.project, simulator, lines), _wanted(options), report)
+            return await run_app_suite(
+                project, AppSuiteSetup(options.project, simulator, lines), _wanted(options), report
+            )
         flows = _expect_flows(project, options.project)
         cases = _chosen(load_test_cases(flows.project), options)
-        return await run_suite(Cast(flows, model, settings, simulator, lines), cases, time.monotonic, report)
+        return await run_suite(SuiteSetup(flows, model, settings, simulator, lines), cases, time.monotonic, report)
 
 
 def _wanted(options: argparse.Namespace) -> Callable[[str, Sequence[str]], bool]:

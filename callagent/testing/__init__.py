@@ -5,13 +5,20 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.testing.suite import AppCast, Cast, TestResult, read_caller_file, run_app_suite, run_suite
+    from callagent.testing.suite import (
+        AppSuiteSetup,
+        SuiteSetup,
+        TestResult,
+        read_caller_file,
+        run_app_suite,
+        run_suite,
+    )
     from callagent.testing.text_chat import ChatOptions, TextCall, open_text_call, run_chat
 
 _MODULES = {
-    "AppCast": "suite",
-    "Cast": "suite",
+    "AppSuiteSetup": "suite",
     "ChatOptions": "text_chat",
+    "SuiteSetup": "suite",
     "TestResult": "suite",
     "TextCall": "text_chat",
     "open_text_call": "text_chat",
@@ -22,9 +29,9 @@ _MODULES = {
 }
 
 __all__ = [
-    "AppCast",
-    "Cast",
+    "AppSuiteSetup",
     "ChatOptions",
+    "SuiteSetup",
     "TestResult",
     "TextCall",
     "open_text_call",

@@ -1,8 +1,8 @@
-"""The pool without processes, for tests on a virtual clock.
+"""A worker pool that runs project code in threads of this process, for tests on a virtual clock.
 
-Project code runs in a thread, but never beside the loop: the loop waits while the thread runs, and the thread waits
-while the loop works off a message, an answer or a sleep. `time.sleep` in project code takes time on the loop's clock,
-so a slow function is slow in virtual seconds and can run past its deadline. Code that blocks otherwise blocks the loop.
+Thread and event loop never run at the same time: the loop waits while the thread runs, and the thread waits while the
+loop handles a message, an answer or a sleep. `time.sleep` in project code takes time on the loop's clock,
+so a slow function takes virtual seconds and can run past its deadline. Any other blocking call blocks the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
 
 _real_sleep = time.sleep
 _UNWIND_TRIES = 100
-"""How often code that swallows `Abandoned` is interrupted again before its thread is left alone."""
+"""How often `Abandoned` is raised in code that catches it, before its thread is given up."""
 
 
 class Abandoned(BaseException):
@@ -50,9 +50,9 @@ class _Slept:
 
 
 class _Thread:
-    """One request in a thread that only runs while `resume()` waits for it. It is the session's channel.
+    """One request in a thread that runs only while `resume()` waits for it. It is the session's channel.
 
-    The two queues hand the turn to and fro, so that of the loop and the thread only one ever runs.
+    The two queues pass control between loop and thread, so that only one of them runs at a time.
     """
 
     def __init__(self) -> None:
@@ -61,13 +61,14 @@ class _Thread:
         self._thread: threading.Thread | None = None
 
     def start(self, session: workers.Session, request: workers.Plain) -> _Answered | _Raised | _Sent | _Slept:
+        """Run the request until the thread needs the loop for the first time, and return what for."""
         self._thread = threading.Thread(target=self._run, args=(session, request), daemon=True)
         return self.resume(None)
 
     def resume(self, value: object) -> _Answered | _Raised | _Sent | _Slept:
-        """Let the thread go on with `value`, or raise it there, until the thread needs the loop again."""
+        """Let the thread go on with `value` (an exception is raised there) until it needs the loop; return what for."""
         assert self._thread is not None
-        with _loop_time():
+        with _virtual_sleep():
             if self._thread.ident is None:
                 self._thread.start()
             else:
@@ -75,7 +76,8 @@ class _Thread:
             return self._to_loop.get()
 
     def unwind(self, event: _Answered | _Raised | _Sent | _Slept) -> None:
-        # `except Exception` in project code does not stop an `Abandoned`; a bare `except` does, so it is raised again.
+        """End the thread, which waits at `event`."""
+        # `except Exception` in project code does not catch `Abandoned`; a bare `except` does, so it is raised again.
         for _ in range(_UNWIND_TRIES):
             if isinstance(event, (_Answered, _Raised)):
                 return
@@ -91,7 +93,7 @@ class _Thread:
         self._hand_over(_Slept(seconds))
 
     def _hand_over(self, event: _Sent | _Slept) -> object:
-        """Give the turn to the loop, and return what it resumes the thread with."""
+        """Pass control to the loop, and return the value with which it resumes the thread."""
         self._to_loop.put(event)
         value = self._to_thread.get()
         if isinstance(value, BaseException):
@@ -99,21 +101,21 @@ class _Thread:
         return value
 
     def _run(self, session: workers.Session, request: workers.Plain) -> None:
-        _own.thread = self
+        _local.thread = self
         try:
             answer = session.handle(request)
-        except BaseException as error:  # the outermost edge of a function run
+        except BaseException as error:  # the loop raises it as `WorkerDied`
             self._to_loop.put(_Raised(error))
         else:
             self._to_loop.put(_Answered(answer))
 
 
-# Which request's thread `time.sleep` is called on; other threads, such as the loop's, really sleep.
-_own = threading.local()
+# `_local.thread` is the request that runs in the calling thread; other threads, such as the loop's, really sleep.
+_local = threading.local()
 
 
 def _sleep(seconds: float | SupportsIndex, /) -> None:
-    thread: _Thread | None = getattr(_own, "thread", None)
+    thread: _Thread | None = getattr(_local, "thread", None)
     if thread is None:
         _real_sleep(seconds)
     else:
@@ -121,10 +123,10 @@ def _sleep(seconds: float | SupportsIndex, /) -> None:
 
 
 @contextmanager
-def _loop_time() -> Iterator[None]:
-    """Put `_sleep` in the place of `time.sleep` while project code runs, and while it is imported.
+def _virtual_sleep() -> Iterator[None]:
+    """Replace `time.sleep` by `_sleep` while project code runs or is imported.
 
-    At import because of `from time import sleep`, which keeps the function that it finds.
+    The import is included because `from time import sleep` keeps the function that it finds.
     """
     time.sleep = _sleep
     try:
@@ -133,13 +135,13 @@ def _loop_time() -> Iterator[None]:
         time.sleep = _real_sleep
 
 
-def _load(project: workers.ProjectRuntime) -> workers.Runtime:
-    with _loop_time():
+def _import_runtime(project: workers.ProjectRuntime) -> workers.Runtime:
+    with _virtual_sleep():
         return workers.find_runtime(project)()
 
 
 class _SessionChannel:
-    """The channel of a session: it leads to whichever thread runs now. Messages outside of a run are dropped."""
+    """The channel of a session, which leads to the thread that runs now. Messages outside of a run are dropped."""
 
     def __init__(self) -> None:
         self.thread: _Thread | None = None
@@ -150,7 +152,7 @@ class _SessionChannel:
 
     def ask(self, message: workers.Plain) -> object:
         if self.thread is None:
-            raise workers.AskFailed("nothing is running")
+            raise workers.AskFailed("project code can only ask while a request runs")
         return self.thread.ask(message)
 
 
@@ -175,13 +177,13 @@ class InProcessLease:
         deadline = asyncio.timeout(timeout)
         try:
             async with deadline:
-                answer = await self._work(thread, request, on_message)
+                answer = await self._exchange(thread, request, on_message)
         except TimeoutError:
-            # A `TimeoutError` of the message's own handling is not the deadline's.
+            # A `TimeoutError` may also come from `on_message`; then the deadline has not expired.
             if not deadline.expired():
                 raise
-            # As a killed worker's would: a new session goes on from the last checkpoint.
-            self._replace()
+            # A new session goes on from the last checkpoint, as after a worker was killed.
+            self._replace_session()
             raise FunctionTimeout(f"no answer within {timeout:g} s") from None
         finally:
             self._channel.thread = None
@@ -191,7 +193,7 @@ class InProcessLease:
     async def close(self) -> None:
         self._closed = True
 
-    async def _work(self, thread: _Thread, request: workers.Plain, on_message: workers.OnMessage) -> workers.Plain:
+    async def _exchange(self, thread: _Thread, request: workers.Plain, on_message: workers.OnMessage) -> workers.Plain:
         event = thread.start(self._session, request)
         try:
             while not isinstance(event, (_Answered, _Raised)):
@@ -202,23 +204,23 @@ class InProcessLease:
                     value = await _deliver(event.message, on_message)
                 event = thread.resume(value)
         finally:
-            # The request has ended, or was cancelled: then the thread would wait for ever at its message or sleep.
+            # The thread of a cancelled request would otherwise wait for ever at its message or sleep.
             thread.unwind(event)
         if isinstance(event, _Raised):
-            self._replace()
+            self._replace_session()
             raise WorkerDied(f"{type(event.error).__name__}: {event.error}") from event.error
         return event.answer
 
-    def _replace(self) -> None:
+    def _replace_session(self) -> None:
         self._channel = _SessionChannel()
         self._session = self._runtime.open(self._context, dict(self._checkpoint), self._channel)
 
 
 async def _deliver(message: workers.Plain, on_message: workers.OnMessage) -> object:
-    """Return the message's answer; an error that the project may know of is an `AskFailed`, for the thread to raise."""
+    """Hand a message to `on_message` and return its answer; for an ask, a `CallagentError` becomes an `AskFailed`."""
     try:
-        given = on_message(message)
-        result = await given if inspect.isawaitable(given) else given
+        returned = on_message(message)
+        result = await returned if inspect.isawaitable(returned) else returned
     except CallagentError as error:
         if not message.get("ask"):
             raise
@@ -235,12 +237,12 @@ class InProcessPool:
 
     async def lease(self, context: workers.Plain) -> InProcessLease:
         if self._runtime is None:
-            self._runtime = _load(self._project)
+            self._runtime = _import_runtime(self._project)
         return InProcessLease(self._runtime, context)
 
     async def reload(self) -> None:
         """Import the project anew for the leases to come."""
-        self._runtime = _load(self._project)
+        self._runtime = _import_runtime(self._project)
 
     async def close(self) -> None:
         self._runtime = None

@@ -1,7 +1,7 @@
-"""Run a project's test cases, one conversation each, and the tests that lie with an app.
+"""The tests of `callagent test`: a flow project's test cases, each of them a conversation, and an app's own tests.
 
-An app's tests are tool tests, goldens and simulations; its tools answer with their fakes. A caller is played by lines
-of a file or by a language model; a model also judges the statements that a test makes about the conversation.
+An app's tests are tool tests, goldens and simulations; its tools answer with their fakes. Lines of a file or a language
+model play the caller; a model also judges the statements that a test makes about the conversation.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from callagent.models import LanguageModel, Message, ModelSettings, ScriptedMode
 from callagent.testing.text_chat import ChatOptions, TextCall, TurnRow, open_text_call
 
 MAX_TURNS = 40
+"""Turns of a test case; callers whom a model plays may never hang up."""
 
 
 @dataclass(slots=True)
 class TestResult:
-    """How one test went."""
+    """The result of one test."""
 
-    # pytest would take it for a class of tests, by its name.
+    # Because of its name, pytest would take the class for tests.
     __test__ = False
     name: str
     file: str
@@ -39,7 +40,7 @@ class TestResult:
     prompt_assertion_results: list[Verdict] = field(default_factory=list)
     function_call_failures: list[str] = field(default_factory=list)
     error: str | None = None
-    """Why the conversation itself could not be held."""
+    """The error that ended the conversation before it could be judged."""
     turns: list[Turn] = field(default_factory=list)
     metrics: list[json_values.JsonObject] = field(default_factory=list)
     end_reason: str | None = None
@@ -50,29 +51,29 @@ class TestResult:
 
     @property
     def failures(self) -> list[str]:
-        """Everything that made the test fail, one text each."""
-        found = [self.error] if self.error else []
-        found += [
+        """The reasons for which the test failed."""
+        reasons = [self.error] if self.error else []
+        reasons += [
             f"{one['prompt']}: {one['reason']}" for one in self.prompt_assertion_results if one["is_pass"] is False
         ]
-        return [*found, *self.function_call_failures]
+        return [*reasons, *self.function_call_failures]
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Who takes part in the tests of a run."""
+class SuiteSetup:
+    """The project and the models of a run of test cases."""
 
     project: FlowProject
     model: LanguageModel
-    """The agent's."""
+    """The agent's model; a caller file can replace it."""
     settings: FlowSettings
     simulator: LanguageModel | None
-    """Plays the caller and judges; None: only scripted callers can be played, nothing is judged."""
-    lines: Mapping[str, Lines]
+    """The model that plays the caller and judges; None: callers need a caller file, and only its judges judge."""
+    caller_file: Mapping[str, CallerFileEntry]
 
 
 async def run_suite(
-    cast: Cast, cases: Sequence[TestCase], clock: Callable[[], float], on_result: Callable[[TestResult], None]
+    setup: SuiteSetup, cases: Sequence[TestCase], clock: Callable[[], float], on_result: Callable[[TestResult], None]
 ) -> list[TestResult]:
     """Run the cases one after the other; `on_result` is called with each result as its test ends."""
     results = []
@@ -80,7 +81,7 @@ async def run_suite(
         began = clock()
         result = TestResult(case.name, case.file, passed=False, seconds=0.0)
         try:
-            await _run(cast, case, result)
+            await _run_case(setup, case, result)
         except CallagentError as error:
             result.error = f"{type(error).__name__}: {error}"
         result.seconds = round(clock() - began, 3)
@@ -90,24 +91,24 @@ async def run_suite(
     return results
 
 
-async def _run(cast: Cast, case: TestCase, result: TestResult) -> None:
-    lines = cast.lines.get(case.name)
-    model = cast.model if lines is None or lines.model is None else ScriptedModel.from_entries(*lines.model)
-    project = cast.project.copy_with(model, _settings(cast.settings, case))
+async def _run_case(setup: SuiteSetup, case: TestCase, result: TestResult) -> None:
+    entry = setup.caller_file.get(case.name)
+    model = setup.model if entry is None or entry.model is None else ScriptedModel.from_entries(*entry.model)
+    project = setup.project.copy_with(model, _test_settings(setup.settings, case))
     options = ChatOptions(
-        caller=case.caller_number, headers=case.sip_headers, environment=cast.settings.environment, started=case.at
+        caller=case.caller_number, headers=case.sip_headers, environment=setup.settings.environment, started=case.at
     )
     call = await open_text_call(project, options)
     try:
-        await converse(call, _caller(cast, case, lines), result)
+        await converse(call, _make_caller(setup, case, entry), result)
     finally:
-        # Also after a failure: what the test wrote until then may explain it.
+        # The record is read after a failure, too, because it may explain the failure.
         record = (await call.close())["record"]
         result.metrics, result.end_reason = (
             json_values.objects_at(record, "metrics"),
             json_values.text_at(record, "end_reason"),
         )
-    judge = ScriptedModel.from_entries(*lines.judge) if lines is not None and lines.judge else cast.simulator
+    judge = ScriptedModel.from_entries(*entry.judge) if entry is not None and entry.judge else setup.simulator
     result.prompt_assertion_results = await judge_prompts(judge, case.prompt_assertions, result.turns)
     result.function_call_failures = judge_function_calls(case, result.turns)
 
@@ -117,26 +118,26 @@ async def converse(call: TextCall, caller: Caller, result: TestResult, limit: in
     conversation: list[tuple[str, str]] = []
     row = await call.start()
     for number in range(limit):
-        result.turns.append(_turn(row, first=number == 0))
+        result.turns.append(_to_turn(row, first=number == 0))
         conversation.append(("agent", " ".join(row["agent"])))
         if call.ended or (line := await caller.next_line(conversation)) is None:
             return
         conversation.append(("caller", line))
         row = await call.say(line)
-    result.turns.append(_turn(row, first=False))
+    result.turns.append(_to_turn(row, first=False))
 
 
-def _caller(cast: Cast, case: TestCase, lines: Lines | None) -> Caller:
-    if lines is not None:
-        return ScriptedCaller(lines.says)
-    if cast.simulator is None:
+def _make_caller(setup: SuiteSetup, case: TestCase, entry: CallerFileEntry | None) -> Caller:
+    if entry is not None:
+        return ScriptedCaller(entry.says)
+    if setup.simulator is None:
         raise UserError(
-            f"the caller file has no lines for test '{case.name}', and there is no model to play the caller"
+            f"there are no lines for test '{case.name}': add them to a caller file, or name a model with --simulator"
         )
-    return ModelCaller(cast.simulator, case.scenario, case.language or cast.project.project.languages.default)
+    return ModelCaller(setup.simulator, case.scenario, case.language or setup.project.project.languages.default)
 
 
-def _settings(settings: FlowSettings, case: TestCase) -> FlowSettings:
+def _test_settings(settings: FlowSettings, case: TestCase) -> FlowSettings:
     mocks = {
         integration: {name: [asdict(answer) for answer in answers] for name, answers in operations.items()}
         for integration, operations in case.api_mocks.items()
@@ -149,14 +150,14 @@ def _settings(settings: FlowSettings, case: TestCase) -> FlowSettings:
         at=case.at,
         integration_attributes=case.integration_attributes or None,
         api_mocks=mocks,
-        # A test writes to nobody and remembers nobody: messages are kept in the record.
+        # A test sends no messages, which are then only in its record, and remembers no callers.
         senders={},
         memory=None,
     )
 
 
-def _turn(row: TurnRow, *, first: bool) -> Turn:
-    """Return a turn in the shape of the format's test results."""
+def _to_turn(row: TurnRow, *, first: bool) -> Turn:
+    """Return a turn as test results show it."""
     ended = row["ended"]
     shown: json_values.MutableJsonObject = {
         "user_input": None if first else row["user"],
@@ -174,43 +175,44 @@ def _turn(row: TurnRow, *, first: bool) -> Turn:
     return shown
 
 
-Wanted = Callable[[str, Sequence[str]], bool]
-"""Whether a test of this name, with these tags, is to run."""
-Job = tuple[str, str, Callable[[TestResult], Awaitable[None]]]
-"""File, name, and what fills in the result."""
+TestFilter = Callable[[str, Sequence[str]], bool]
+"""Returns whether the test with a name and tags is to run."""
+AppTest = tuple[str, str, Callable[[TestResult], Awaitable[None]]]
+"""File, name, and a function that runs the test and fills in its result."""
 
 
 @dataclass(frozen=True, slots=True)
-class AppCast:
-    """Who takes part in the tests of an app."""
+class AppSuiteSetup:
+    """Test files, model and caller file of a run of an app's tests."""
 
     path: Path
+    """The path that the user gave: the tests lie in its evals/ or in the app's evaluations/."""
     simulator: LanguageModel | None
-    """Plays the caller and judges; None: words are not compared, and only scripted callers can be played."""
-    lines: Mapping[str, Lines]
+    """The model that plays the caller and judges; None: callers need a caller file, and nothing is judged."""
+    caller_file: Mapping[str, CallerFileEntry]
 
 
-class _Failures(Protocol):
+class _HasFailures(Protocol):
     @property
     def failures(self) -> tuple[str, ...]: ...
 
 
 async def run_app_suite(
-    project: cx.CxProject, cast: AppCast, wanted: Wanted, on_result: Callable[[TestResult], None]
+    project: cx.CxProject, setup: AppSuiteSetup, is_wanted: TestFilter, on_result: Callable[[TestResult], None]
 ) -> list[TestResult]:
-    """Run the wanted tests one after the other; `on_result` is called with each result as its test ends.
+    """Run the selected tests one after the other; `on_result` is called with each result as its test ends.
 
-    Raises `UserError` where there are none.
+    Raises `UserError` if `is_wanted` selects none.
     """
-    jobs = _jobs(project, cast, wanted)
-    if not jobs:
-        raise UserError(f"no test to run with '{cast.path}': evals/ and evaluations/ hold none of that name or tag")
+    tests = _select_tests(project, setup, is_wanted)
+    if not tests:
+        raise UserError(f"no test to run: evals/ and evaluations/ of '{setup.path}' hold none with that name or tag")
     results = []
-    for file, name, work in jobs:
+    for file, name, run_test in tests:
         began = time.monotonic()
         result = TestResult(name, file, passed=False, seconds=0.0)
         try:
-            await work(result)
+            await run_test(result)
         except CallagentError as error:
             result.error = f"{type(error).__name__}: {error}"
         result.seconds = round(time.monotonic() - began, 3)
@@ -220,68 +222,72 @@ async def run_app_suite(
     return results
 
 
-def _jobs(project: cx.CxProject, cast: AppCast, wanted: Wanted) -> list[Job]:
-    found = cx.read_evaluations(project.app, cast.path)
-    judge = None if cast.simulator is None else partial(judge_meaning, cast.simulator)
-    jobs: list[Job] = []
+def _select_tests(project: cx.CxProject, setup: AppSuiteSetup, is_wanted: TestFilter) -> list[AppTest]:
+    found = cx.read_evaluations(project.app, setup.path)
+    judge = None if setup.simulator is None else partial(judge_meaning, setup.simulator)
+    tests: list[AppTest] = []
     for file, test in found.tool_tests:
-        if wanted(test.name, ()):
-            jobs.append((file, test.name, partial(_checked, partial(cx.run_tool_tests, project, [test]))))
+        if is_wanted(test.name, ()):
+            tests.append((file, test.name, partial(_run_tool_tests, partial(cx.run_tool_tests, project, [test]))))
     for file, golden in found.goldens:
-        if wanted(golden.name, golden.tags):
-            jobs.append((file, golden.name, partial(_replay, project, cast, golden, judge)))
+        if is_wanted(golden.name, golden.tags):
+            tests.append((file, golden.name, partial(_replay, project, setup, golden, judge)))
     for file, simulation in found.simulations:
-        if wanted(simulation.name, simulation.tags):
-            jobs.append((file, simulation.name, partial(_simulate, project, cast, simulation)))
-    return jobs
+        if is_wanted(simulation.name, simulation.tags):
+            tests.append((file, simulation.name, partial(_simulate, project, setup, simulation)))
+    return tests
 
 
-async def _checked(run: Callable[[], Awaitable[Sequence[_Failures]]], result: TestResult) -> None:
+async def _run_tool_tests(run: Callable[[], Awaitable[Sequence[_HasFailures]]], result: TestResult) -> None:
     for each in await run():
         result.function_call_failures += each.failures
 
 
 async def _replay(
-    project: cx.CxProject, cast: AppCast, golden: cx.Golden, judge: cx.Judge | None, result: TestResult
+    project: cx.CxProject, setup: AppSuiteSetup, golden: cx.Golden, judge: cx.Judge | None, result: TestResult
 ) -> None:
     (replayed,) = await cx.run_goldens(project, [golden], judge)
     result.function_call_failures += replayed.failures
     result.turns = list(replayed.turns)
-    result.prompt_assertion_results = await judge_prompts(cast.simulator, golden.expectations, result.turns)
+    result.prompt_assertion_results = await judge_prompts(setup.simulator, golden.expectations, result.turns)
 
 
-async def _simulate(project: cx.CxProject, cast: AppCast, simulation: cx.Simulation, result: TestResult) -> None:
-    caller = _app_caller(project, cast, simulation)
+async def _simulate(project: cx.CxProject, setup: AppSuiteSetup, simulation: cx.Simulation, result: TestResult) -> None:
+    caller = _make_app_caller(project, setup, simulation)
     call = await open_text_call(project.for_test(simulation.variables or {}, simulation.mocks), ChatOptions())
     try:
         await converse(call, caller, result, simulation.max_turns)
     finally:
-        # Also after a failure: what the test wrote until then may explain it.
+        # The record is read after a failure, too, because it may explain the failure.
         record = (await call.close())["record"]
         result.metrics, result.end_reason = (
             json_values.objects_at(record, "metrics"),
             json_values.text_at(record, "end_reason"),
         )
-    result.prompt_assertion_results = await judge_prompts(cast.simulator, simulation.expectations, result.turns)
+    result.prompt_assertion_results = await judge_prompts(setup.simulator, simulation.expectations, result.turns)
     called = [
-        (json_values.text_at(each, "name"), json_values.object_at(each, "arguments")) for each in _calls(result.turns)
+        (json_values.text_at(each, "name"), json_values.object_at(each, "arguments"))
+        for each in _function_calls(result.turns)
     ]
     result.function_call_failures = cx.call_failures(simulation.calls, called)
 
 
-def _app_caller(project: cx.CxProject, cast: AppCast, simulation: cx.Simulation) -> Caller:
-    lines = cast.lines.get(simulation.name)
-    if lines is not None:
-        return ScriptedCaller(lines.says)
-    if cast.simulator is None:
+def _make_app_caller(project: cx.CxProject, setup: AppSuiteSetup, simulation: cx.Simulation) -> Caller:
+    entry = setup.caller_file.get(simulation.name)
+    if entry is not None:
+        return ScriptedCaller(entry.says)
+    if setup.simulator is None:
         raise UserError(
-            f"the caller file has no lines for simulation '{simulation.name}', and there is no model to play the caller"
+            f"there are no lines for simulation '{simulation.name}': add them to a caller file, or name a model with"
+            " --simulator"
         )
-    return ModelCaller(cast.simulator, simulation.scenario, project.app.language or "en-US")
+    return ModelCaller(setup.simulator, simulation.scenario, project.app.language or "en-US")
 
 
 MODEL_SECONDS = 60.0
+"""Time for one whole answer of the model that plays the caller or judges."""
 HANG_UP = "[HANG UP]"
+"""What the model that plays the caller writes in place of words."""
 _INSTRUCTIONS = """\
 You play a person on the phone with a company's automated agent. Stay in this role:
 
@@ -296,7 +302,7 @@ class Caller(Protocol):
     """Plays the caller of a test."""
 
     async def next_line(self, conversation: Sequence[tuple[str, str]]) -> str | None:
-        """Return what the caller says after `conversation`, pairs of `caller` or `agent` and words. None: hangs up."""
+        """Return the caller's next words; None: hangs up. `conversation` is pairs of `caller` or `agent` and words."""
 
 
 @dataclass(slots=True)
@@ -324,15 +330,15 @@ class ModelCaller:
     async def next_line(self, conversation: Sequence[tuple[str, str]]) -> str | None:
         instructions = _INSTRUCTIONS.format(scenario=self.scenario, language=self.language, hang_up=HANG_UP)
         messages: list[Message] = [{"role": "system", "content": instructions}]
-        # Seen from the caller's side: the agent's words are what the model is told.
+        # The model plays the caller, so the agent's words are its user's.
         roles = {"agent": "user", "caller": "assistant"}
         messages += [{"role": roles[who], "content": words or "(silence)"} for who, words in conversation]
-        text = (await ask(self.model, messages)).strip()
+        text = (await ask_model(self.model, messages)).strip()
         return None if HANG_UP in text else text
 
 
-async def ask(model: LanguageModel, messages: Sequence[Message], *, json_output: bool = False) -> str:
-    """Return one whole answer. Raises `ProviderError`."""
+async def ask_model(model: LanguageModel, messages: Sequence[Message], *, json_output: bool = False) -> str:
+    """Return one whole answer of `model`. Raises `ProviderError`."""
     text = ""
     try:
         async with (
@@ -342,23 +348,26 @@ async def ask(model: LanguageModel, messages: Sequence[Message], *, json_output:
             async for delta in deltas:
                 text += delta.text
     except TimeoutError as error:
-        raise ProviderTimeout("the model that plays the caller did not answer in time") from error
+        raise ProviderTimeout(
+            f"the model that plays the caller and judges did not answer within {MODEL_SECONDS:g} s"
+        ) from error
     return text
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """What a caller file holds for one test."""
+class CallerFileEntry:
+    """The entry of one test in a caller file."""
 
     says: tuple[str, ...]
+    """The caller's lines, in their order."""
     model: tuple[Mapping[str, object], ...] | None = None
     """A model script for the agent; None: the configured model."""
     judge: tuple[Mapping[str, object], ...] = field(default=())
     """A model script for the judge of the prompt assertions."""
 
 
-def read_caller_file(path: Path) -> dict[str, Lines]:
-    """Return the lines for the name of each test. Raises `UserError` naming file and test."""
+def read_caller_file(path: Path) -> dict[str, CallerFileEntry]:
+    """Return the entries by the names of their tests. Raises `UserError` naming file and test."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -370,35 +379,35 @@ def read_caller_file(path: Path) -> dict[str, Lines]:
         raise UserError(f"caller file {path} is not valid YAML: {error}") from None
     if not isinstance(data, dict):
         raise UserError(f"caller file {path}: expected a map from test name to the caller's lines")
-    return {str(name): _lines(entry, f"caller file {path}, test '{name}'") for name, entry in data.items()}
+    return {str(name): _parse_entry(entry, f"caller file {path}, test '{name}'") for name, entry in data.items()}
 
 
-def _lines(entry: object, place: str) -> Lines:
+def _parse_entry(entry: object, place: str) -> CallerFileEntry:
     if isinstance(entry, list):
-        return Lines(_texts(entry, place))
+        return CallerFileEntry(_parse_lines(entry, place))
     if not isinstance(entry, dict) or set(entry) - {"says", "model", "judge"} or "says" not in entry:
         raise UserError(f"{place}: expected a list of lines, or a map of says, model and judge")
     model = entry.get("model")
-    return Lines(
-        says=_texts(entry["says"], place),
-        model=None if model is None else _entries(model, place),
-        judge=_entries(entry.get("judge") or [], place),
+    return CallerFileEntry(
+        says=_parse_lines(entry["says"], place),
+        model=None if model is None else _parse_model_script(model, place),
+        judge=_parse_model_script(entry.get("judge") or [], place),
     )
 
 
-def _texts(value: object, place: str) -> tuple[str, ...]:
+def _parse_lines(value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
         raise UserError(f"{place}: the caller's lines are a list of texts; put numbers in quotes")
     return tuple(value)
 
 
-def _entries(value: object, place: str) -> tuple[Mapping[str, object], ...]:
+def _parse_model_script(value: object, place: str) -> tuple[Mapping[str, object], ...]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise UserError(f"{place}: a model script is a list of maps")
     return tuple(value)
 
 
-_QUESTION = """\
+_STATEMENT_QUESTION = """\
 Below is a phone conversation between a caller and an automated agent, with the functions the agent called. \
 Decide whether this statement holds for it:
 
@@ -407,7 +416,7 @@ Decide whether this statement holds for it:
 Answer with one JSON object: {{"pass": true or false, "reason": "one sentence"}}.
 
 {conversation}"""
-_SAME = """\
+_SAME_MEANING_QUESTION = """\
 An agent on the telephone was expected to say, in these words or others with the same meaning:
 
 {expected}
@@ -418,16 +427,16 @@ It said:
 
 Answer with one JSON object: {{"pass": true or false, "reason": "one sentence"}}."""
 Turn = json_values.JsonObject
-"""`{"user_input", "agent_response", "function_calls": [{"name", "arguments", "result", "error"}]}`"""
+"""A turn: `{"user_input", "agent_response", "function_calls": [{"name", "arguments", "result", "error"}]}`."""
 
 
 class Verdict(TypedDict):
-    """What a model judged of one statement about a conversation."""
+    """A model's judgement of one statement about a conversation."""
 
     prompt: str
     """The statement."""
     is_pass: bool | None
-    """None: there was no model to ask."""
+    """None: there was no model to judge it."""
     reason: str
 
 
@@ -435,16 +444,20 @@ async def judge_prompts(model: LanguageModel | None, statements: Sequence[str], 
     """Have a model judge each statement about the conversation."""
     results: list[Verdict] = []
     for statement in statements:
-        passed, reason = (None, "no model to judge it") if model is None else await _judge(model, statement, turns)
+        passed, reason = (
+            (None, "there is no model to judge it: name one with --simulator")
+            if model is None
+            else await _judge(model, statement, turns)
+        )
         results.append({"prompt": statement, "is_pass": passed, "reason": reason})
     return results
 
 
 async def _judge(model: LanguageModel, statement: str, turns: Sequence[Turn]) -> tuple[bool, str]:
-    question = _QUESTION.format(statement=statement, conversation=_as_text(turns))
+    question = _STATEMENT_QUESTION.format(statement=statement, conversation=_format_conversation(turns))
     try:
-        answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
-        found = json_values.parse_object(_object(answer))
+        answer = await ask_model(model, [{"role": "user", "content": question}], json_output=True)
+        found = json_values.parse_object(_extract_object(answer))
     except ProviderError as error:
         return False, f"the judging model failed: {error}"
     except ValueError:
@@ -453,17 +466,17 @@ async def _judge(model: LanguageModel, statement: str, turns: Sequence[Turn]) ->
 
 
 async def judge_meaning(model: LanguageModel, expected: str, spoken: str) -> bool:
-    """Return whether two texts say the same to a caller, as a model judges it."""
-    question = _SAME.format(expected=expected, spoken=spoken)
+    """Return whether a model judges that two texts mean the same to a caller."""
+    question = _SAME_MEANING_QUESTION.format(expected=expected, spoken=spoken)
     try:
-        answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
-        return json_values.is_true(json_values.parse_object(_object(answer)), "pass")
+        answer = await ask_model(model, [{"role": "user", "content": question}], json_output=True)
+        return json_values.is_true(json_values.parse_object(_extract_object(answer)), "pass")
     except (ProviderError, ValueError):
         return False
 
 
-def _object(text: str) -> str:
-    """Return the JSON object in a model's answer, without the fence that models like to put around it."""
+def _extract_object(text: str) -> str:
+    """Return the JSON object in a model's answer, which may stand in a Markdown code fence. Raises `ValueError`."""
     match = re.search(r"\{.*\}", text, re.DOTALL)
     if match is None:
         raise ValueError(text)
@@ -471,8 +484,8 @@ def _object(text: str) -> str:
 
 
 def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
-    """Return what is wrong with the functions that were called, one text each."""
-    called = _calls(turns)
+    """Return the differences between the function calls that a test expects and those that were made."""
+    called = _function_calls(turns)
     # A test may also assert that a function was not called; both kinds are checked against all calls, in any order.
     failures = []
     for expected in case.function_calls:
@@ -482,33 +495,37 @@ def judge_function_calls(case: TestCase, turns: Sequence[Turn]) -> list[str]:
         )
         if found == expected.asserted:
             continue
-        wanted = f"{expected.name}({_shown(expected.arguments)})"
-        same = [
-            f"({_shown(json_values.object_at(call, 'arguments'))})" for call in called if call["name"] == expected.name
+        call_text = f"{expected.name}({_format_arguments(expected.arguments)})"
+        same_name = [
+            f"({_format_arguments(json_values.object_at(call, 'arguments'))})"
+            for call in called
+            if call["name"] == expected.name
         ]
         if expected.asserted:
-            failures.append(f"{wanted} was not called" + (f"; it was called with {', '.join(same)}" if same else ""))
+            failures.append(
+                f"{call_text} was not called" + (f"; it was called with {', '.join(same_name)}" if same_name else "")
+            )
         else:
-            failures.append(f"{wanted} was called")
+            failures.append(f"{call_text} was called, which the test forbids")
     return failures
 
 
-def _calls(turns: Sequence[Turn]) -> list[json_values.JsonObject]:
+def _function_calls(turns: Sequence[Turn]) -> list[json_values.JsonObject]:
     return [call for turn in turns for call in json_values.objects_at(turn, "function_calls")]
 
 
-def _shown(arguments: Mapping[str, object]) -> str:
+def _format_arguments(arguments: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
-def _as_text(turns: Sequence[Turn]) -> str:
+def _format_conversation(turns: Sequence[Turn]) -> str:
     lines = []
     for turn in turns:
         if turn["user_input"] is not None:
             lines.append(f"Caller: {turn['user_input'] or '(silence)'}")
         lines += [
-            f"[the agent calls {call['name']}({_shown(json_values.object_at(call, 'arguments'))})]"
-            for call in _calls([turn])
+            f"[the agent calls {call['name']}({_format_arguments(json_values.object_at(call, 'arguments'))})]"
+            for call in _function_calls([turn])
         ]
         if turn["agent_response"]:
             lines.append(f"Agent: {turn['agent_response']}")

@@ -17,7 +17,8 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.json_values import JsonObject, JsonValue, text_at
 from callagent.records import CallRecord, FunctionRecord, TurnEntry
 
-END_ATTEMPTS = 2
+MAX_END_ATTEMPTS = 2
+"""Runs of an end function; as after a telephone call, one that fails is tried once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class FunctionRow(TypedDict):
 
 
 class HandoffRow(TypedDict):
-    """Whom the agent gave the caller to."""
+    """The handoff with which the agent ended the call."""
 
     destination: str
     reason: str
@@ -73,18 +74,18 @@ class TurnRow(TypedDict):
     step: str | None
     functions: list[FunctionRow]
     listen: Mapping[str, object] | None
-    """How the agent wants to listen next."""
+    """The agent's `ListenSettings` for the caller's next turn."""
     ended: EndRow | None
     """None: the call goes on."""
     attachments: NotRequired[list[object]]
-    """This and the next two fields are what a screen would show."""
+    """This and the next two fields are for a screen."""
     suggestions: NotRequired[list[object]]
     call_actions: NotRequired[list[object]]
 
 
 @final
 class RecordRow(TypedDict):
-    """What is kept of a conversation."""
+    """The record of a conversation."""
 
     record: JsonObject
 
@@ -102,7 +103,7 @@ class _Turn:
     suggestions: list[object] = field(default_factory=list)
     call_actions: list[object] = field(default_factory=list)
     sentences: int = 0
-    """Utterances since the last function or model answer: the sentences of an answer that is being streamed."""
+    """Number of utterances since the last function or model answer: the sentences of the answer being streamed."""
 
     def join_sentences(self) -> None:
         """Join the sentences of a streamed answer into one utterance."""
@@ -112,7 +113,7 @@ class _Turn:
 
 
 class TextCall:
-    """One conversation as text; `say` is a turn, `close` ends it."""
+    """One conversation as text: `start` begins it, `say` plays a turn, `close` ends it."""
 
     def __init__(self, agent: agents.Agent, info: CallInfo, options: ChatOptions) -> None:
         self._agent = agent
@@ -149,8 +150,7 @@ class TextCall:
         record = self._record
         record.end_reason, record.in_progress = reason.value, False
         record.end_function = "failed"
-        # As after a telephone call: an end function that fails is tried once more.
-        for attempt in range(1, END_ATTEMPTS + 1):
+        for attempt in range(1, MAX_END_ATTEMPTS + 1):
             if await self._agent.end(reason, attempt):
                 record.end_function = "done"
                 break
@@ -163,14 +163,14 @@ class TextCall:
         started = datetime.now(UTC).isoformat()
         try:
             await run_agent(partial(self._perform, turn))
-        # Fillers stop after an error, too: otherwise one could come in the next turn.
         finally:
+            # After an error, too: otherwise a filler could come in the next turn.
             self._stop_fillers()
-        # Text is read as soon as it is written: the caller has heard all of it.
+        # Text counts as heard as soon as it is written.
         self._agent.heard(" ".join(turn.agent), cut=False)
-        known = self._agent.record()
-        self._record.turns.append(_entry(turn, started, known.flow, known.step))
-        return _as_row(turn, known.flow, known.step)
+        position = self._agent.record()
+        self._record.turns.append(_turn_entry(turn, started, position.flow, position.step))
+        return _turn_row(turn, position.flow, position.step)
 
     def _perform(self, turn: _Turn, action: agents.Action) -> None:
         match action:
@@ -178,7 +178,7 @@ class TextCall:
                 self._stop_fillers()
                 turn.agent.append(text)
                 turn.sentences += 1
-            # A streamed answer ends here: its sentences were one utterance.
+            # A streamed answer ends here, and its sentences become one utterance.
             case agents.ModelAnswered():
                 turn.join_sentences()
             case agents.FunctionStarted(latency=latency):
@@ -202,10 +202,10 @@ class TextCall:
             case agents.HangUp(reason):
                 turn.ended = {"reason": reason.value, "handoff": None}
             case agents.Handoff():
-                turn.ended = {"reason": EndReason.HANDOFF.value, "handoff": _handoff(action)}
+                turn.ended = {"reason": EndReason.HANDOFF.value, "handoff": _handoff_row(action)}
 
     async def _speak_fillers(self, turn: _Turn, latency: agents.LatencyControl) -> None:
-        """Say fillers as their times come; text has no length, so each takes as long as the project expects it to."""
+        """Say fillers when they are due; as text has no length, each one lasts as long as the project declares."""
         await asyncio.sleep(latency.delay_before_start)
         for response in latency.responses:
             turn.fillers.append(response.text)
@@ -218,14 +218,15 @@ class TextCall:
             self._filler_task = None
 
     def _fill_record(self, ended: EndRow | None) -> None:
-        known, record = self._agent.record(), self._record
+        agent_record, record = self._agent.record(), self._record
         handoff = ended["handoff"] if ended else None
         record.ended_at = datetime.now(UTC).isoformat()
-        record.project_id = known.project
-        record.variant_name, record.language = known.variant, known.language
-        record.flow, record.step = known.flow, known.step
-        record.messages = known.messages
-        record.state, record.metrics, record.entities = known.state, known.metrics, known.entities
+        record.project_id = agent_record.project
+        record.variant_name, record.language = agent_record.variant, agent_record.language
+        record.flow, record.step = agent_record.flow, agent_record.step
+        record.messages = agent_record.messages
+        record.state, record.metrics = agent_record.state, agent_record.metrics
+        record.entities = agent_record.entities
         record.num_turns = len(self._turns) - 1
         record.num_silences = sum(not turn.user for turn in self._turns[1:])
         record.handoff = handoff is not None
@@ -236,22 +237,22 @@ class TextCall:
 async def run_chat(
     project: agents.AgentProject, messages: Iterable[str] | None, options: ChatOptions, out: TextIO = sys.stdout
 ) -> EndReason | None:
-    """Play `messages` (None: ask for them on standard input) and write what the agent does.
+    """Say `messages` (None: lines from standard input) as the caller and write what the agent does.
 
     Returns the reason for which the agent ended the call; None if the messages ran out, or the user left, before that.
     Raises what the agent raises, after the end function has run.
     """
-    lines = _typed_lines(out) if messages is None else _lines_of(messages)
+    lines = _read_lines(out) if messages is None else _iterate(messages)
     while True:
-        restart, reason = await _one_call(project, lines, options, out)
+        restart, reason = await _run_call(project, lines, options, out)
         if not restart:
             return reason
 
 
-async def _one_call(
+async def _run_call(
     project: agents.AgentProject, lines: AsyncIterator[str], options: ChatOptions, out: TextIO
 ) -> tuple[bool, EndReason | None]:
-    """Hold one conversation; the first value returned is whether the user asked for another."""
+    """Hold one conversation; return whether the user asked for another, and why this one ended."""
     show = _show_json if options.as_json else _show_text
 
     def write(row: TurnRow | RecordRow) -> None:
@@ -286,19 +287,19 @@ async def open_text_call(project: agents.AgentProject, options: ChatOptions) -> 
         started=options.started or datetime.now(UTC),
         headers=options.headers,
     )
-    return TextCall(await project.open(info, _keep_nothing), info, options)
+    return TextCall(await project.open(info, _discard_metric), info, options)
 
 
-async def _keep_nothing(name: str, value: object) -> None:
-    """Write no metric: those of a chat are in its record only."""
+async def _discard_metric(name: str, value: object) -> None:
+    """Do nothing: a chat's metrics are only in its record."""
 
 
-async def _lines_of(messages: Iterable[str]) -> AsyncIterator[str]:
+async def _iterate(messages: Iterable[str]) -> AsyncIterator[str]:
     for message in messages:
         yield message
 
 
-async def _typed_lines(out: TextIO) -> AsyncIterator[str]:
+async def _read_lines(out: TextIO) -> AsyncIterator[str]:
     while True:
         out.write("> ")
         out.flush()
@@ -308,7 +309,7 @@ async def _typed_lines(out: TextIO) -> AsyncIterator[str]:
         yield line.rstrip("\n")
 
 
-def _handoff(action: agents.Handoff) -> HandoffRow:
+def _handoff_row(action: agents.Handoff) -> HandoffRow:
     return {
         "destination": action.destination,
         "reason": action.reason,
@@ -318,7 +319,7 @@ def _handoff(action: agents.Handoff) -> HandoffRow:
     }
 
 
-def _as_row(turn: _Turn, flow: str | None, step: str | None) -> TurnRow:
+def _turn_row(turn: _Turn, flow: str | None, step: str | None) -> TurnRow:
     row: TurnRow = {
         "turn": turn.number,
         "user": turn.user,
@@ -339,7 +340,7 @@ def _as_row(turn: _Turn, flow: str | None, step: str | None) -> TurnRow:
         "listen": turn.listen,
         "ended": turn.ended,
     }
-    # The telephone shows nothing, so most turns have none of these.
+    # Only agents that also answer on a screen have these.
     if turn.attachments:
         row["attachments"] = turn.attachments
     if turn.suggestions:
@@ -349,7 +350,7 @@ def _as_row(turn: _Turn, flow: str | None, step: str | None) -> TurnRow:
     return row
 
 
-def _entry(turn: _Turn, started: str, flow: str | None, step: str | None) -> TurnEntry:
+def _turn_entry(turn: _Turn, started: str, flow: str | None, step: str | None) -> TurnEntry:
     functions = [
         FunctionRecord(
             number=function.number,
