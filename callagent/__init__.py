@@ -24,7 +24,7 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
         from importlib import import_module
 
         value = getattr(import_module(f"{package}.{modules[name]}"), name)
-        # From now on Python finds it in the package itself and does not ask here again.
+        # From now on Python finds the name in the package itself and does not call this again.
         setattr(import_module(package), name, value)
         return value
 

@@ -1,4 +1,4 @@
-"""`python -m callagent`."""
+"""Run the command line as `python -m callagent`."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ CallagentError
     ProviderError        a speech or language server did not do its part
         ProviderTimeout  it did not answer in time
         ProviderRefused  it answered no: bad key, bad request, over quota
-        AnswerWithheld   it would not say what the model answers, or hear what was asked, as not safe
-    WorkerError          project code did not do its part
-        FunctionTimeout  it ran past its deadline and was killed
-        WorkerDied       its process ended under it
+        AnswerWithheld   it withheld the model's answer, or refused the question, as unsafe
+    WorkerError          the process of project code failed
+        FunctionTimeout  a function ran past its deadline, and the process was killed
+        WorkerDied       the process ended while a function ran
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MissingExtra(UserError):
 
 
 class ProviderError(CallagentError):
-    """A speech or language provider failed. The text has no keys: a provider may repeat the one that it was given."""
+    """A speech or language provider failed. API keys, which it may have repeated, are removed from the text."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(scrub(message))
@@ -64,7 +64,7 @@ class ProviderRefused(ProviderError):
 
 
 class AnswerWithheld(ProviderError):
-    """The provider found the conversation or the answer unsafe; it is not out of order."""
+    """The provider found the conversation or the answer unsafe; the provider itself works."""
 
 
 class WorkerError(CallagentError):

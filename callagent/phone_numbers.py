@@ -9,7 +9,7 @@ from typing import Final
 _E164 = re.compile(r"\+[1-9][0-9]{6,14}", re.ASCII)
 _DIGITS = re.compile(r"\+?[0-9*#]{1,32}", re.ASCII)
 _SEPARATORS = re.compile(r"[\s().\-]", re.ASCII)
-_PARAMETER = re.compile(r";phone-context=(\+[0-9.()\-]+)(?:;|$)", re.IGNORECASE | re.ASCII)
+_PHONE_CONTEXT = re.compile(r";phone-context=(\+[0-9.()\-]+)(?:;|$)", re.IGNORECASE | re.ASCII)
 
 # Satellite networks, international networks and numbers for universal personal or premium services, and the North
 # American premium services: refused whatever the metadata says of a number among them.
@@ -47,15 +47,15 @@ def caller_key(caller: str) -> str | None:
     return e164(caller) or plain if _E164.fullmatch(plain) else None
 
 
-def comparable(destination: str) -> str:
+def comparable_number(destination: str) -> str:
     """Return the number in a destination of any form (E.164, national digits, `tel:`, `sip:` of a number); empty: none.
 
-    For comparison with the settings only. What is called is what the settings say.
+    It is only compared with numbers of the settings, and never called itself.
     """
     text = unicodedata.normalize("NFKC", destination).strip()
     scheme, colon, rest = text.partition(":")
     if colon and scheme.lower() == "tel":
-        context = _PARAMETER.search(rest)
+        context = _PHONE_CONTEXT.search(rest)
         digits = rest.partition(";")[0]
         text = digits if context is None or digits.startswith("+") else context[1] + digits
     elif colon and scheme.lower() in ("sip", "sips"):

@@ -32,7 +32,7 @@ _OpeningEvents = list[call_state.ActionEmitted | call_state.ReplyEnded]
 
 
 class Call:
-    """One call. `run` plays it to its end and returns its record; whatever the call opened, `run` closes."""
+    """One call. `run` returns its record at its end, after it has closed whatever the call opened."""
 
     def __init__(
         self,
@@ -124,9 +124,9 @@ class Call:
         try:
             # The boundary of a call: whatever is raised in it ends this call and no other.
             with self._log.contain("call_failed") as boundary:
-                await self._persistence.opened()
+                await self._persistence.write_first_record()
                 async with AsyncExitStack() as stack:
-                    await self._live(stack)
+                    await self._run_to_end(stack)
                     await self._stop_tasks()
             if boundary.error is not None:
                 self._recorder.error("call", repr(boundary.error), self._loop.time())
@@ -135,13 +135,13 @@ class Call:
             await self._close()
         return self._recorder.record
 
-    async def _live(self, stack: AsyncExitStack) -> None:
-        # Listened to before it rings: a caller who gives up at once is not missed.
+    async def _run_to_end(self, stack: AsyncExitStack) -> None:
+        # The leg is listened to before it rings, so that a caller who gives up at once is noticed.
         self.leg.listen(self._inbox.put_nowait)
         self.leg.ring()
         conversation = self._conversation
         try:
-            conversation.agent = await self._project.open(self.leg.info, self._persistence.metric)
+            conversation.agent = await self._project.open(self.leg.info, self._persistence.write_metric)
         except Exception as error:
             # The boundary of a project: whatever kept it from opening, the caller goes to the fallback if there is one.
             if not conversation.fallback.use_without_agent():
@@ -166,7 +166,7 @@ class Call:
             self._handle(await self._inbox.get())
 
     async def _answer(self, opening: _OpeningEvents) -> bool:
-        """Answer the call, unless the start function wants to hang up, and start its media; return whether it is up."""
+        """Answer the call and start its media, unless the start function hangs up; return whether it is answered."""
         last = opening[-1] if opening else None
         if isinstance(last, call_state.ActionEmitted) and isinstance(last.action, HangUp):
             self._end(last.action.reason)
@@ -185,8 +185,8 @@ class Call:
         self._media = legs.SwitchedMedia(self._tap.attach(media, self._loop.time(), place))
         self._turns.start(self._media)
         self._machine.apply(call_state.CallInput.ANSWERED)
-        # With the answer and what the start function did: this much of the call survives a kill of the server.
-        self._persistence.progressed(agent)
+        # The record now has the answer and the effects of the start function, which survive a kill of the server.
+        self._persistence.write_progress(agent)
         return True
 
     # Events -----------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Call:
                 conversation.act(number, action)
             case call_state.ReplyEnded():
                 if not self._over:
-                    self._persistence.progressed(conversation.agent)
+                    self._persistence.write_progress(conversation.agent)
                 conversation.reply_ended(event)
             case legs.CallerHungUp() | legs.LegFailed():
                 self._leg_ended(event)
@@ -215,7 +215,7 @@ class Call:
                 self._transfer_ended(event)
             case legs.PartiesJoined():
                 self._machine.apply(call_state.CallInput.JOINED)
-                self._transfer.joined()
+                self._transfer.record_joined()
             case call_state.TakeOverRequested(handoff=handoff):
                 self._take_over(handoff)
             case call_state.ProvidersFailed(role=role):
@@ -231,12 +231,12 @@ class Call:
                 self._turn_event(event)
 
     def _turn_event(self, event: TurnEvent) -> None:
-        # The record goes first: whatever the event leads to is recorded after it.
+        # The event is recorded before whatever it leads to.
         self._recorder.turn_event(event, self._loop.time())
         self._media_timeout.turn_event(event)
         if isinstance(event, CallerTurnEnded):
-            # Before the reply, which may take long: this record is what remains if the server is killed meanwhile.
-            self._persistence.progressed(self._conversation.agent)
+            # Written before the reply, which may take long: this record remains if the server is killed meanwhile.
+            self._persistence.write_progress(self._conversation.agent)
         self._conversation.turn_event(event)
 
     def _leg_ended(self, event: legs.CallerHungUp | legs.LegFailed) -> None:
@@ -249,11 +249,11 @@ class Call:
             detail = event.detail
             self._recorder.error("leg", detail, self._loop.time())
         if self.state is call_state.CallState.TRANSFERRING:
-            self._transfer.caller_left(detail)
+            self._transfer.record_caller_left(detail)
         self._end(reason)
 
     def _end_requested(self, event: call_state.EndRequested) -> None:
-        """End the call, after the closing line if that was asked for; a call that leaves plays its own last words."""
+        """End the call, after the closing line if that was asked for; a leaving agent's last words replace the line."""
         if event.after_words and self.state is call_state.CallState.TALKING:
             self._conversation.say_goodbye(event.reason)
         elif not event.after_words or self.state is not call_state.CallState.LEAVING:
@@ -306,32 +306,32 @@ class Call:
             self._machine.apply(call_state.CallInput.END)
 
     async def _stop_tasks(self) -> None:
-        # One after another, the reply first: it is what asks the other two for more.
+        # The reply stops first, because it gives work to the other two.
         for part in (self._conversation.replies, self._actions, self._transfer):
             await part.stop(self._settings.closing)
 
     async def _close(self) -> None:
         """End the leg, run the end function and keep the record.
 
-        Each step is bounded in time and its exceptions are contained: whatever one step meets, the others are done.
+        Each step is bounded in time and its exceptions are contained, so the next step is done in any case.
         """
         self._machine.state = call_state.CallState.ENDED
         agent = self._conversation.agent
         persistence, closing = self._persistence, self._settings.closing
-        # Media statistics are gone with the leg. The leg goes first: no caller waits for our own affairs.
-        persistence.contained("media", self._record_media)
-        await persistence.bounded("hang_up", closing, self.leg.hang_up, self._end_reason)
+        # Media statistics are read while the leg has them. Then the leg ends, so that no caller waits for the rest.
+        persistence.run_contained("media", self._record_media)
+        await persistence.run_bounded("hang_up", closing, self.leg.hang_up, self._end_reason)
         # A reply that still ran could change the state that the end function is about to see.
-        await persistence.bounded("tasks", 4 * closing, self._stop_tasks)
-        persistence.contained("signalling", self._record_signalling)
-        # Before the end function, whose time is not part of the call.
+        await persistence.run_bounded("tasks", 4 * closing, self._stop_tasks)
+        persistence.run_contained("signalling", self._record_signalling)
+        # The end is recorded before the end function, whose time is not part of the call.
         self._recorder.finish(self._end_reason, self._loop.time())
         if agent:
-            await persistence.end_function(agent, self._end_reason)
+            await persistence.run_end_function(agent, self._end_reason)
             persistence.record_agent(agent)
-            await persistence.bounded("agent_close", closing, agent.close)
-        await persistence.bounded("recording", closing, self._tap.close)
-        await persistence.ended()
+            await persistence.run_bounded("agent_close", closing, agent.close)
+        await persistence.run_bounded("recording", closing, self._tap.close)
+        await persistence.write_final_record()
 
     def _record_signalling(self) -> None:
         self._recorder.signalling(self._signalling(self.leg.info.peer_call_id or ""))

@@ -1,7 +1,7 @@
 """The agent's part in a call: its replies to the caller's turns, and how its part ends.
 
-It ends when the agent hangs up or hands off, or when providers fail too often. The call is then "leaving": it plays the
-last words, and hangs up or transfers the caller.
+The agent's part ends when the agent hangs up or hands off, or when providers fail too often. The call is then
+"leaving": it plays the last words, and hangs up or transfers the caller.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Conversation:
         """React to an event of the turn manager."""
         match event:
             case turns.CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
-                self.fallback.worked("recognizer")
+                self.fallback.reset_failures("recognizer")
                 self.partial = ""
                 reopens, self._reopened = self._reopened, False
                 self.reply_to(agents.CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii))
@@ -93,7 +93,7 @@ class Conversation:
     def act(self, number: int, action: agents.Action) -> None:
         """Carry out one action of the agent's reply `number`.
 
-        What an interrupted reply still reports is noted; what it still wants to do is dropped.
+        Reports of an interrupted reply are recorded; its other actions are dropped.
         """
         now = self._loop.time()
         if self._actions.perform_lasting(action, now):
@@ -130,7 +130,7 @@ class Conversation:
     def providers_failed(self, role: str) -> None:
         """Count a failure of all providers of a role; have the agent ask again for words that were lost with it."""
         self._recorder.error("outage", role, self._loop.time())
-        self.fallback.failed(role)
+        self.fallback.count_failure(role)
         self.fall_back()
         if role == "recognizer":
             # What the caller said is lost. An empty turn has the agent ask again at once.
@@ -144,10 +144,10 @@ class Conversation:
 
     def _model_answered(self, action: agents.ModelAnswered) -> None:
         if action.error:
-            self.fallback.failed("model")
+            self.fallback.count_failure("model")
             self.fall_back()
         else:
-            self.fallback.worked("model")
+            self.fallback.reset_failures("model")
 
     # Replies ----------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Conversation:
         self.fall_back()
         if self.fallback.ending is None:
             self.replies.start(partial(self._opened_agent.reply, turn))
-            # For agents without fillers of their own, which are said before these (`turns/fillers.py`).
+            # These fillers are for agents that have none of their own, which would come first (`turns/fillers.py`).
             if self._settings.filler_after:
                 self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
 
@@ -175,7 +175,7 @@ class Conversation:
     def leave(self, leaving: agents.HangUp | agents.Handoff) -> None:
         """Take no further turns, and hang up or hand off once the words said so far are played."""
         self._machine.apply(CallInput.LEAVE)
-        self._transfer.after(self._actions.wait_finished, leaving, self._settings.last_words)
+        self._transfer.play_last_words(self._actions.wait_finished, leaving, self._settings.last_words)
 
     def fall_back(self) -> None:
         """End the agent's part if providers have been out too often: apologise, then go where `fallback` says."""
@@ -301,14 +301,14 @@ class Fallback:
         self.ending: agents.HangUp | agents.Handoff | None = None
         """How the agent's part ends; None: it goes on. Once set, it does not change."""
 
-    def failed(self, role: str) -> None:
+    def count_failure(self, role: str) -> None:
         """Count a failure of all providers of a role."""
         self._failures[role] = self._failures.get(role, 0) + 1
         if self._failures[role] >= MAX_FAILURES[role]:
             self.give_up(f"no {role}")
 
-    def worked(self, role: str) -> None:
-        """Forget the failures of a role: only those in a row count."""
+    def reset_failures(self, role: str) -> None:
+        """Forget the failures of a role, because it worked: only those in a row count."""
         self._failures.pop(role, None)
 
     def give_up(self, reason: str) -> None:
@@ -322,6 +322,6 @@ class Fallback:
         return agents.Handoff(target, reason, "refer") if target else None
 
     def use_without_agent(self) -> bool:
-        """Decide for the target because the project could not be opened; return whether there is a target."""
+        """Let the call end at the target, because the project could not be opened; return whether there is one."""
         self.ending = self.take_handoff("agent_failed")
         return self.ending is not None

@@ -27,6 +27,7 @@ _CHANNELS = {
     "session": "VOICE-API",
     "text": "CHAT",
 }
+"""The record's `channel`, by the wire of the call."""
 
 
 class Recorder:
@@ -49,7 +50,7 @@ class Recorder:
             started_at=_iso(info.started),
         )
         self._turn = TurnEntry(number=0)
-        """The entry that is being filled: the caller's latest turn, or, first, what the agent says before one."""
+        """The entry that is being filled: the caller's latest turn, or at first what the agent says before any."""
         self._timings: list[tuple[TurnEntry, turns.TurnTimings]] = []
         """Each of the caller's turns with its timings, which the turn manager goes on filling."""
         self._utterances: dict[int, Spoken] = {}
@@ -85,7 +86,7 @@ class Recorder:
                 pass
 
     def agent_event(self, action: agents.StepEntered | agents.ModelAnswered | agents.MetricWritten, now: float) -> None:
-        """Record what the agent reports beside what it asks for."""
+        """Record a report of the agent: a step, a model's answer or a metric."""
         match action:
             case agents.StepEntered(flow=flow, step=step):
                 self._turn.flow, self._turn.step = flow, step
@@ -165,7 +166,7 @@ class Recorder:
         )
 
     def speech_made(self, text: str, asked: float, answered: float) -> None:
-        """Keep when the voice delivered; which turn it belongs to is known when the text begins to be played."""
+        """Keep the times of a synthesised text; its turn is known only when it begins to be played."""
         self._voice_times[text] = (asked, answered)
 
     def provider_failed(self, role: str, provider: str, error: str, now: float) -> None:
@@ -182,7 +183,7 @@ class Recorder:
         self._turn.spoken.append(spoken)
         self._turn.agent_response_datetime = self._turn.agent_response_datetime or self._datetime(at)
         self._utterances[utterance.number] = spoken
-        self._measure()
+        self._write_timings()
 
     def _utterance_finished(self, utterance: turns.Utterance, at: float) -> None:
         if spoken := self._utterances.pop(utterance.number, None):
@@ -194,11 +195,11 @@ class Recorder:
         self._turn.agent_response = heard_text
         self._close_pauses(at, resumed=False)
         for spoken in self._utterances.values():
-            # `heard_text` is of the whole turn: what was played to its end comes first in it.
-            whole = " ".join(one.heard for one in self._turn.spoken if one.kind == "speech" and one.heard)
+            # `heard_text` is of the whole turn and begins with the utterances that were played to their end.
+            finished = " ".join(one.heard for one in self._turn.spoken if one.kind == "speech" and one.heard)
             spoken.ended_at = self._at(at)
             spoken.interrupted = True
-            spoken.heard = heard_text.removeprefix(whole).strip() if spoken.kind == "speech" else spoken.text
+            spoken.heard = heard_text.removeprefix(finished).strip() if spoken.kind == "speech" else spoken.text
         self._utterances.clear()
 
     def digit(self, digit: str, now: float, *, hidden: bool) -> None:
@@ -234,7 +235,7 @@ class Recorder:
         self.record.hang_up_causes = list(event.causes)
 
     def finish(self, reason: EndReason, now: float) -> None:
-        """Record the end of the call. The end function's effects on the agent's state follow."""
+        """Record the end of the call, without the end function's effects on the agent's state."""
         # The end function runs after this, and its time is not part of the call.
         record = self.record
         record.in_progress = False
@@ -242,7 +243,7 @@ class Recorder:
         record.total_duration = self._at(now)
         record.ended_at = self._datetime(now)
         record.num_turns = len(record.turns) - 1
-        self._measure()
+        self._write_timings()
         for turn in record.turns:
             # A reply that ends with a hang-up or a transfer never yields the floor, which would tell what was heard.
             if not turn.agent_response and not turn.barge_in:
@@ -266,7 +267,7 @@ class Recorder:
     def media(self, statistics: MediaStatistics) -> None:
         self.record.media = asdict(statistics)
 
-    def _measure(self) -> None:
+    def _write_timings(self) -> None:
         """Write every turn's timings into its entry; those of earlier turns may have changed as well."""
         for entry, timings in self._timings:
             entry.instants = self._instants_of(timings)
@@ -327,40 +328,40 @@ class Persistence:
         self._settings = settings
         self._log = log
         self._metrics = 0
-        """How many metrics were written: with the call's identifier the key of the next one."""
+        """How many metrics were written; this number and the call's identifier are the key of each."""
 
-    async def opened(self) -> None:
+    async def write_first_record(self) -> None:
         """Write the first record, so that a call is known even if the server is killed during it."""
-        await self.bounded("record", self._settings.first_record, self._store.opened, self._recorder.record)
+        await self.run_bounded("record", self._settings.first_record, self._store.opened, self._recorder.record)
 
-    async def metric(self, name: str, value: object) -> None:
+    async def write_metric(self, name: str, value: object) -> None:
         """Write a metric. It is durable on return, unless the store fails: then the project's function goes on."""
         # The store writes each number of a call once, so that an entry that comes twice, as from a spool, counts once.
         self._metrics += 1
         arguments = (self._recorder.record.id, self._metrics, name, value)
-        await self.bounded("metric", self._settings.metric, self._store.metric, *arguments)
+        await self.run_bounded("metric", self._settings.metric, self._store.metric, *arguments)
 
-    def progressed(self, agent: agents.Agent | None) -> None:
+    def write_progress(self, agent: agents.Agent | None) -> None:
         """Have the record so far written when there is time; it is what remains if the server is killed."""
         if agent is not None:
             self.record_agent(agent)
-        self.contained("record", self._store.progressed, self._recorder.record)
+        self.run_contained("record", self._store.progressed, self._recorder.record)
 
     def record_agent(self, agent: agents.Agent) -> None:
         """Put the agent's state into the record."""
-        self.contained("agent_record", lambda: self._recorder.agent(agent.record()))
+        self.run_contained("agent_record", lambda: self._recorder.agent(agent.record()))
 
-    async def end_function(self, agent: agents.Agent, reason: EndReason) -> None:
+    async def run_end_function(self, agent: agents.Agent, reason: EndReason) -> None:
         """Run the end function of a call whose start function began; a second time if the first does not reach its end.
 
         The store is told of each attempt before it begins, so that the next server knows whether one is missing.
         """
         # "failed" until it has reached its end: this is what remains if the server is killed meanwhile.
         self._recorder.record.end_function = "failed"
-        self.contained("record", self._write_hang_up, agent)
+        self.run_contained("record", self._write_hang_up, agent)
         for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
             attempted = (self._recorder.record.id, attempt)
-            await self.bounded("end_attempt", self._settings.first_record, self._store.end_attempted, *attempted)
+            await self.run_bounded("end_attempt", self._settings.first_record, self._store.end_attempted, *attempted)
             done = False
             # `end` promises not to raise; an agent that breaks the promise has failed to end, as one that is too late.
             with self._log.contain("end_failed", attempt=attempt), suppress(TimeoutError):
@@ -376,15 +377,15 @@ class Persistence:
         self._recorder.agent(agent.record())
         self._store.progressed(replace(self._recorder.record, in_progress=True, ended_at=None))
 
-    async def ended(self) -> None:
+    async def write_final_record(self) -> None:
         """Write the final record."""
         record = self._recorder.record
-        await self.bounded("record", self._settings.closing, self._store.ended, record)
+        await self.run_bounded("record", self._settings.closing, self._store.ended, record)
         self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
 
     # steps of a call
 
-    async def bounded(
+    async def run_bounded(
         self, what: str, seconds: float, step: Callable[..., Awaitable[object]], *arguments: object
     ) -> None:
         """Wait for `step(*arguments)`, but no longer than `seconds`. Never raises: the next step has to be done too."""
@@ -394,9 +395,9 @@ class Persistence:
                 async with asyncio.timeout(seconds):
                     await step(*arguments)
             except TimeoutError:
-                self._log.error("took_too_long", what=what, seconds=seconds)
+                self._log.error("step_timed_out", what=what, seconds=seconds)
 
-    def contained(self, what: str, step: Callable[..., object], *arguments: object) -> None:
-        """Call `step(*arguments)`, which does not wait. Never raises, for the same reason."""
+    def run_contained(self, what: str, step: Callable[..., object], *arguments: object) -> None:
+        """Call `step(*arguments)`, which does not wait. Never raises, just as `run_bounded`."""
         with self._log.contain("step_failed", what=what):
             step(*arguments)

@@ -23,8 +23,8 @@ MAX_LISTENER_DELAY = 0.5
 class TappedMedia:
     """Media that passes all frames through and copies them: the caller to the left channel, the agent to the right.
 
-    The functions that `start` hands on are called for every frame, that of the agent's frames on the pump thread: they
-    only append, and never wait.
+    `start` hands on a function for each side. Both are called for every frame, the agent's on the pump thread, so they
+    only append and never wait.
     """
 
     def __init__(self, media: Media, recording: StereoRecording | None = None) -> None:
@@ -43,10 +43,10 @@ class TappedMedia:
         tap = AudioTap()
         self._taps = (*self._taps, tap)
 
-        def leave() -> None:
+        def remove() -> None:
             self._taps = tuple(one for one in self._taps if one is not tap)
 
-        return tap, leave
+        return tap, remove
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
         recording = self._recording
@@ -83,26 +83,26 @@ class TappedMedia:
 
 
 class AudioTap:
-    """What one listener has not heard yet, of each side. Appended to by the media's threads, read by the listener's."""
+    """The audio of both sides that one listener has yet to hear. The media's threads append, the listener's reads."""
 
     def __init__(self) -> None:
         frames = int(MAX_LISTENER_DELAY / FRAME_SECONDS)
         self.caller: deque[bytes] = deque(maxlen=frames)
         self.agent: deque[bytes] = deque(maxlen=frames)
 
-    def frame(self) -> tuple[bytes, bytes] | None:
+    def next_frame(self) -> tuple[bytes, bytes] | None:
         """Return the next 20 ms of caller and agent, or None if there is nothing of either."""
         if not self.caller and not self.agent:
             return None
-        return _next_frame(self.caller), _next_frame(self.agent)
+        return _pop_frame(self.caller), _pop_frame(self.agent)
 
 
-def _next_frame(frames: deque[bytes]) -> bytes:
+def _pop_frame(frames: deque[bytes]) -> bytes:
     return frames.popleft() if frames else _SILENCE
 
 
 class RecordingTap:
-    """One call's recording, if calls are recorded, and its listeners."""
+    """One call's recording, if calls are recorded, and the call's listeners."""
 
     def __init__(self, folder: Path | None, recorder: Recorder, log: Logger) -> None:
         self._folder = folder
@@ -114,7 +114,7 @@ class RecordingTap:
     def attach(self, media: Media, now: float, place: str = "") -> Media:
         """Return `media` with its audio copied from now on.
 
-        `place`: the folder, below that of all recordings, in which the project wants its own.
+        `place`: where the project wants its recordings, as a folder below that of all recordings.
         """
         self._recording = self._begin(self._folder, place, now) if self._folder else None
         self._media = TappedMedia(media, self._recording)

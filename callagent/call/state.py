@@ -16,7 +16,7 @@ from callagent.records import RecordWriter
 from callagent.turns import TurnEvent
 
 END_FUNCTION_ATTEMPTS = 2
-"""How often the end function is started where it does not reach its end."""
+"""How many times the end function is started at most, if it does not reach its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class CallMachine:
         self._log = log
         self._on_change = on_change
 
-    def apply(self, given: CallInput) -> None:
-        if (state := TRANSITIONS.get((self.state, given))) is not None:
+    def apply(self, call_input: CallInput) -> None:
+        if (state := TRANSITIONS.get((self.state, call_input))) is not None:
             self._log.debug("call_state", old=self.state.value, new=state.value)
             self.state = state
             self._on_change(state)

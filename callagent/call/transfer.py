@@ -18,7 +18,7 @@ MAX_REFUSED_TRANSFERS = 10
 
 
 class Transfer:
-    """Carries out one step of leaving at a time, as a task that ends with an event in the call's inbox."""
+    """The last words, then the transfer: each is a task that ends with an event in the call's inbox."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Transfer:
         self._recorder = recorder
         self._emit = emit
         self._log = log
-        self._allowed = allowed
-        """How many more the agent may ask for; negative: how many it has asked for too often."""
+        self._requests_left = allowed
+        """How many more transfers the agent may ask for; negative: how many it has asked for beyond the limit."""
         self._excess: Handoff | None = None
         """The agent's latest request beyond the limit."""
         self._task: asyncio.Task[None] | None = None
@@ -45,23 +45,23 @@ class Transfer:
     def count_request(self, handoff: Handoff) -> None:
         """Count a transfer that the agent asks for. Those of the server and of people who watch are not counted."""
         # Refusals are counted too: an agent that answers each refusal with the next request must come to an end.
-        self._allowed -= 1
-        if self._allowed < 0:
+        self._requests_left -= 1
+        if self._requests_left < 0:
             self._excess = handoff
 
     @property
     def exhausted(self) -> bool:
-        """Whether the agent keeps asking for transfers that it cannot have; it would do so for ever."""
-        return self._allowed < -MAX_REFUSED_TRANSFERS
+        """Whether the agent keeps asking for transfers beyond its limit."""
+        return self._requests_left < -MAX_REFUSED_TRANSFERS
 
-    def after(self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float) -> None:
+    def play_last_words(self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float) -> None:
         """Emit `LastWordsPlayed` once `words` returns, or after `seconds`."""
-        self._task = asyncio.create_task(self._play_last_words(words, leaving, seconds))
+        self._task = asyncio.create_task(self._wait_for_words(words, leaving, seconds))
 
     def begin(self, handoff: Handoff, media: SwitchedMedia | None) -> TransferOutcome | None:
         """Begin a transfer; `TransferEnded` follows. Return the outcome at once if it is refused here."""
         self._current = None
-        # By identity: a person who watches may ask for the same destination, and is not refused.
+        # Compared by identity: a person who watches may ask for the same destination, and is not refused.
         if handoff is self._excess:
             return self._refuse_excess()
         try:
@@ -69,7 +69,7 @@ class Transfer:
         except CallagentError as refusal:
             self._recorder.error("handoff", str(refusal), _now())
             return TransferOutcome(TransferStatus.REFUSED, str(refusal))
-        # A header that may not be sent is worth a line and an entry, but not the transfer.
+        # A header that may not be sent is logged and recorded, but does not prevent the transfer.
         if target.left_out:
             self._report_left_out(target)
         self._current = (handoff, target)
@@ -80,11 +80,11 @@ class Transfer:
         """Cancel a call of ours that nobody has answered yet."""
         self._task = asyncio.create_task(self._leg.hang_up(reason))
 
-    def joined(self) -> None:
+    def record_joined(self) -> None:
         """Record the transfer as succeeded: caller and target speak with each other, whoever hangs up later."""
         self._record_outcome(TransferOutcome(TransferStatus.SUCCEEDED, "joined"))
 
-    def caller_left(self, detail: str) -> None:
+    def record_caller_left(self, detail: str) -> None:
         """Record that the caller was gone before the outcome of the transfer was known."""
         self._record_outcome(TransferOutcome(TransferStatus.CALLER_GONE, detail))
 
@@ -141,7 +141,7 @@ class Transfer:
         left_out = self._current[1].left_out if self._current else ()
         return f" (headers left out: {', '.join(left_out)})" if left_out else ""
 
-    async def _play_last_words(
+    async def _wait_for_words(
         self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float
     ) -> None:
         # The boundary of a call: words that cannot be played do not leave the caller on a silent line.

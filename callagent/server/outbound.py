@@ -17,7 +17,7 @@ from callagent.config import Config, Target, Trunk
 from callagent.errors import CallagentError
 from callagent.legs import TransferTarget
 from callagent.legs.sip import SipLeg, SipLegFactory
-from callagent.phone_numbers import comparable, e164, surcharge_of
+from callagent.phone_numbers import comparable_number, e164, surcharge_of
 from callagent.rtp import PortsExhausted
 from callagent.sip import full_name
 from callagent.web import Dial, DialRefused
@@ -67,9 +67,9 @@ def _destination(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, s
     for target in targets:
         if target.name and target.name.casefold() == handoff.destination.casefold():
             return target, target.name, target.uri
-    number = comparable(handoff.number or "")
+    number = comparable_number(handoff.number or "")
     for target in targets:
-        if number and target.uri and comparable(target.uri) == number:
+        if number and target.uri and comparable_number(target.uri) == number:
             return target, target.name, target.uri
     plain = e164(handoff.number or "")
     rules = [target for target in targets if plain and target.prefix and plain.startswith(target.prefix)]

@@ -205,7 +205,7 @@ class ControlApi:
         """Send the tap's audio until the call ends or the listener reads too slowly."""
         try:
             while self._find(call_id) is not None and not _reads_too_slowly(request):
-                while (frame := tap.frame()) is not None:
+                while (frame := tap.next_frame()) is not None:
                     await ws.send_bytes(b"".join(audioop.lin2ulaw(side, 2) for side in frame))
                 await asyncio.sleep(_POLL_SECONDS)
             await ws.close()

@@ -95,20 +95,20 @@ def test_a_listener_gets_both_sides_and_a_slow_one_loses_the_oldest() -> None:
     media.start(lambda pcm, now: None, lambda: b"a" * FRAME_BYTES)
     tap, leave = media.listen_in()
     wire.sink(b"c" * FRAME_BYTES, 0.0)
-    assert tap.frame() == (b"c" * FRAME_BYTES, bytes(FRAME_BYTES))
+    assert tap.next_frame() == (b"c" * FRAME_BYTES, bytes(FRAME_BYTES))
     wire.source()
-    assert tap.frame() == (bytes(FRAME_BYTES), b"a" * FRAME_BYTES)
-    assert tap.frame() is None
+    assert tap.next_frame() == (bytes(FRAME_BYTES), b"a" * FRAME_BYTES)
+    assert tap.next_frame() is None
     for number in range(100):
         wire.sink(bytes([number]) * FRAME_BYTES, 0.0)
-    heard = [tap.frame() for _ in range(len(tap.caller))]
+    heard = [tap.next_frame() for _ in range(len(tap.caller))]
     assert [frame[0][0] for frame in heard if frame] == list(range(75, 100))
     media.caller_hidden = True
     wire.sink(b"c" * FRAME_BYTES, 0.0)
-    assert tap.frame() == (bytes(FRAME_BYTES), bytes(FRAME_BYTES))
+    assert tap.next_frame() == (bytes(FRAME_BYTES), bytes(FRAME_BYTES))
     leave()
     wire.sink(b"c" * FRAME_BYTES, 0.0)
-    assert tap.frame() is None
+    assert tap.next_frame() is None
     assert (media.clear(), media.unheard(), media.statistics().codec) == (0.5, 0.25, "PCMU/8000")
     assert isinstance(tap, AudioTap)
 

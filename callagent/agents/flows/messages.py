@@ -18,7 +18,7 @@ from callagent.agents.actions import LimitReached
 from callagent.errors import CallagentError
 from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.log import get_logger
-from callagent.phone_numbers import comparable
+from callagent.phone_numbers import comparable_number
 
 log = get_logger(__name__)
 MAX_MESSAGES = 50
@@ -75,8 +75,8 @@ class MessageRules:
             allowed = {each.casefold() for each in self.recipients}
             return to.casefold() in allowed or "@" + to.rpartition("@")[2].casefold() in allowed
         # Numbers are compared in one form: projects write them with spaces, hyphens or `tel:`.
-        number = comparable(to.removeprefix("whatsapp:"))
-        return bool(number) and number in {comparable(each) for each in (own_number or "", *self.recipients)}
+        number = comparable_number(to.removeprefix("whatsapp:"))
+        return bool(number) and number in {comparable_number(each) for each in (own_number or "", *self.recipients)}
 
 
 class MessageSender(Protocol):
