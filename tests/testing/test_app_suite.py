@@ -142,6 +142,6 @@ def test_simulations_with_a_caller_file(app: Path, tmp_path: Path, capsys: pytes
 def test_a_tag_chooses_and_no_test_is_an_error(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(run(app, "--tag", "P0", script=LOOKS_UP, capsys=capsys)) == ["a greeting and an answer"]
     (another,) = run(app, "--tag", "P9", script=LOOKS_UP, capsys=capsys).values()
-    assert "no model to play the caller" in another["error"]
+    assert "no lines for simulation 'another'" in another["error"]
     assert main(["test", str(app), "--model", "rules", "--tag", "nothing"]) == 1
     assert "no test to run" in capsys.readouterr().err
