@@ -9,7 +9,7 @@ from dataclasses import replace
 from callagent.agents.actions import HangUp, LimitReached, Say
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.function_calls import FunctionCalls, send_messages
-from callagent.agents.flows.engine.listening import interruptible, is_hidden_when_reopened
+from callagent.agents.flows.engine.listening import is_hidden_when_reopened, is_interruptible
 from callagent.agents.flows.engine.memory import WRITE_SECONDS, CallerMemory
 from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.retrieval import TopicIndex, retrieve
@@ -26,7 +26,7 @@ DEFAULT_HANGUP_UTTERANCE = "Thank you for calling. Have a great day! Goodbye."
 
 
 class FlowAgent:
-    """Implements `agents.protocol.Agent`."""
+    """The agent of one call; implements `agents.protocol.Agent`."""
 
     def __init__(self, functions: FunctionCalls, model: LanguageModel, index: TopicIndex, memory: CallerMemory) -> None:
         self._functions = functions
@@ -50,17 +50,16 @@ class FlowAgent:
         project = conversation.project
         sound = opening_background(project.voice.background, project.experimental)
         if sound is not None and conversation.channel == "voice":
-            # First of all: a track that the start function has set comes after it and wins.
+            # Inserted first, so that a track that the start function set comes later and wins.
             conversation.events.insert(0, sound)
         conversation.emit_events(emit)
         if decision.utterance is None and not decision.ends_call:
-            for text in self._opening():
+            for text in self._opening_texts():
                 self._say(text, emit)
             # The start function said nothing, so the greeting was said in its place. An empty utterance gives the
             # caller the floor; None would ask the model.
             decision = replace(decision, utterance="", content="")
-        # A function that opens with `listen` waits for digits or words of its own; the caller has not been asked
-        # anything.
+        # A start function that returns `listen` waits for digits or words that the caller was not asked for.
         self._start_listens = decision.listen is not None
         await Turn(self._functions, self._model, emit).carry_out(replace(decision, end_turn=True))
         send_messages(conversation)
@@ -68,10 +67,10 @@ class FlowAgent:
     async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         conversation, functions = self._conversation, self._functions
         conversation.turns += 1
-        # Noted before anything that may wait: an interruption must not lose the caller's words.
+        # Noted before anything else is awaited, so that an interruption does not lose the caller's words.
         await self._note_turn(turn)
         if functions.running is not None:
-            await functions.settle()
+            await functions.wait_for_running()
         conversation.emit_events(emit)
         agent_turn = Turn(functions, self._model, emit)
         try:
@@ -85,39 +84,39 @@ class FlowAgent:
             # An interrupted turn, too, sends what its functions have queued.
             send_messages(conversation)
 
-    async def restore(self, known: AgentRecord) -> None:
-        """Restore what the record has of a call that is over, for its end function."""
+    async def restore(self, record: AgentRecord) -> None:
+        """Restore an ended call from its record, so that its end function can run."""
         conversation = self._conversation
-        conversation.position = Position(known.flow, known.step)
-        conversation.metrics = [dict(metric) for metric in known.metrics]
-        conversation.handoff = known.handoff
-        if known.language:
-            conversation.language = known.language
-        if known.variant in conversation.project.variants.attributes:
-            conversation.variant = known.variant
-        await self._functions.runner.set_state({**self._initial_state(), **known.state})
+        conversation.position = Position(record.flow, record.step)
+        conversation.metrics = [dict(metric) for metric in record.metrics]
+        conversation.handoff = record.handoff
+        if record.language:
+            conversation.language = record.language
+        if record.variant in conversation.project.variants.attributes:
+            conversation.variant = record.variant
+        await self._functions.runner.set_state({**self._initial_state(), **record.state})
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
             # Counted towards the limit of barge-ins, after which the agent cannot be interrupted. Where nothing was
             # heard, the caller went on with the same turn and interrupted nothing.
             self._conversation.interruptions += bool(text)
-            self._conversation.history.correct(text)
+            self._conversation.history.cut_to_heard(text)
 
     def filler_spoken(self, text: str) -> None:
-        """Do nothing: the call's record has it, and the model never sees it."""
+        """Do nothing: fillers are in the call's record, and the model never sees them."""
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         if self._ended:
             return True
         done = False
         self._conversation.end_headers = headers
-        # The boundary of a call's end: whatever goes wrong here, the messages go out.
+        # Errors are contained here, so that the messages are sent even if the end function fails.
         with log.contain("end_function_failed", call_id=self._conversation.info.call_id, reason=reason.value):
-            done = self._ended = await self._end_function(attempt)
+            done = self._ended = await self._run_end_function(attempt)
             if done:
-                await self._remember()
-        await self._deliver()
+                await self._store_memory()
+        await self._deliver_messages()
         return done
 
     async def close(self) -> None:
@@ -127,25 +126,26 @@ class FlowAgent:
         conversation = self._conversation
         # From here on nobody can send events to the call: their identifiers are forgotten.
         conversation.settings.external.forget_call(conversation.info.call_id)
-        await self._deliver()
+        await self._deliver_messages()
         await self._functions.runner.close()
 
-    async def _end_function(self, attempt: int) -> bool:
+    async def _run_end_function(self, attempt: int) -> bool:
+        """Run the end function; return whether it ended without an error."""
         conversation, runner = self._conversation, self._functions.runner
-        await self._functions.settle()
-        # The end function reads as `conv.state.handoff` where the call went.
+        await self._functions.wait_for_running()
+        # The end function reads destination and reason of the handoff from `conv.state.handoff`.
         if conversation.handoff:
             await runner.set_state({"handoff": conversation.handoff})
         function = conversation.project.end_function
         if function is None:
             return True
         answer = await runner.run(function, {}, timeout=conversation.settings.end_timeout, attempt=attempt)
-        # Of its effects only messages still have a use: there is no caller to talk to.
+        # Of its effects only the messages are used, because the caller has gone.
         conversation.queue_messages(answer.effects)
         return answer.error is None
 
-    async def _remember(self) -> None:
-        """Store what `conv.memory` shows in the caller's next call."""
+    async def _store_memory(self) -> None:
+        """Store what `conv.memory` will show in the caller's next call."""
         conversation = self._conversation
         async with asyncio.timeout(WRITE_SECONDS):
             await self._memory.close(
@@ -156,7 +156,7 @@ class FlowAgent:
                 handoff=conversation.handoff,
             )
 
-    async def _deliver(self) -> None:
+    async def _deliver_messages(self) -> None:
         """Send the queued messages and wait for their outcome, which the record shows."""
         send_messages(self._conversation)
         await self._conversation.outbox.close(self._conversation.settings.delivery_timeout)
@@ -194,7 +194,7 @@ class FlowAgent:
         conversation = self._conversation
         if isinstance(turn, HandoffFailed):
             conversation.handoff = None
-            # The model is told, so that its next words fit: it is the one that has promised the transfer.
+            # The model may have announced the transfer, so it is told that there was none.
             conversation.history.add_note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
         if turn.reopens:
@@ -205,10 +205,9 @@ class FlowAgent:
         transcript = correct(corrections, turn.text) if corrections else turn.text
         text = transcript if turn.text else digits
         silent = not text
-        # A silent turn that a `listen` of the start function asked for is no silence of the caller.
-        counts = turn.counts_as_silence and not self._start_listens
+        counts_as_silence = turn.counts_as_silence and not self._start_listens
         self._start_listens = False
-        conversation.silences = (conversation.silences + counts) if silent else 0
+        conversation.silences = (conversation.silences + counts_as_silence) if silent else 0
         conversation.alternatives = turn.alternatives
         conversation.history.add_user(text)
         if not silent:
@@ -220,12 +219,12 @@ class FlowAgent:
         self._say(experimental.hangup_utterance(language, DEFAULT_HANGUP_UTTERANCE), emit)
         emit(HangUp(EndReason.SILENCE))
 
-    def _opening(self) -> list[str]:
-        """Return disclaimer and greeting, without those that are empty."""
+    def _opening_texts(self) -> list[str]:
+        """Return the disclaimer and the greeting, each only if it is not empty."""
         conversation = self._conversation
         project = conversation.project
         greeting = project.voice.greeting
-        # Where the project has `chat/`, a webchat begins with the greeting of that.
+        # A webchat begins with the greeting in `chat/`, if the project has one.
         if conversation.channel == "webchat" and project.chat is not None:
             greeting = project.chat
         disclaimer = project.experimental.disclaimer(conversation.channel_type, greeting.disclaimer)
@@ -235,4 +234,4 @@ class FlowAgent:
 
     def _say(self, text: str, emit: Emit) -> None:
         self._conversation.history.add_agent(text)
-        emit(Say(text, interruptible(self._conversation)))
+        emit(Say(text, is_interruptible(self._conversation)))

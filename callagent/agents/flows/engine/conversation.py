@@ -23,7 +23,9 @@ from callagent.models import Embedder, Message, MessageCall, ToolCall
 
 log = get_logger(__name__)
 NOT_EXECUTED = "Not executed."
+"""Answer that the model is shown for a tool call that was not executed."""
 CUT_MARK = "…"
+"""End of an utterance that the caller heard in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class FlowSettings:
 
     @property
     def pinned(self) -> datetime | None:
-        """`at` with its zone."""
+        """`at` with its time zone."""
         return self.at.replace(tzinfo=UTC) if self.at is not None and self.at.tzinfo is None else self.at
 
 
@@ -102,7 +104,7 @@ class UserSaid:
 class AgentSaid:
     text: str
     utterance: int
-    """Sentences of one streamed answer share it."""
+    """Number of the utterance, which the sentences of one streamed answer share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,31 +158,31 @@ class History:
     def add_note(self, text: str) -> None:
         self.entries.append(Note(text))
 
-    def correct(self, heard: str) -> None:
+    def cut_to_heard(self, heard_text: str) -> None:
         """Shorten the agent's last words to the heard text, after an interruption."""
-        # `heard` covers the words of the last turn only; earlier turns were corrected in their time. Words are counted
-        # and not compared as text, because the heard text may have other spaces.
-        start = self._last_turn()
-        left = len(heard.split())
-        kept: list[Entry] = []
+        # `heard_text` covers the last turn only; earlier turns were cut in their time. Words are counted and not
+        # compared as text, because the heard text may have other spaces.
+        start = self._last_turn_start()
+        left = len(heard_text.split())
+        shortened: list[Entry] = []
         for entry in self.entries[start:]:
             if not isinstance(entry, AgentSaid):
-                kept.append(entry)
+                shortened.append(entry)
                 continue
-            spoken = entry.text.split()
-            if left >= len(spoken):
-                kept.append(entry)
-            # The mark tells the model that the caller did not hear the rest, so that it may say it again.
+            words = entry.text.split()
+            if left >= len(words):
+                shortened.append(entry)
+            # The mark tells the model that the caller did not hear the rest, so that the model may say it again.
             elif left > 0:
-                kept.append(AgentSaid(" ".join(spoken[:left]) + CUT_MARK, entry.utterance))
-            left -= min(left, len(spoken))
-        self.entries[start:] = kept
+                shortened.append(AgentSaid(" ".join(words[:left]) + CUT_MARK, entry.utterance))
+            left -= min(left, len(words))
+        self.entries[start:] = shortened
 
     def reopen(self, is_hidden: Callable[[str], bool] = lambda function: False) -> None:
-        """Remove the last turn, because the caller goes on speaking: a new turn will have all of its words.
+        """Remove the last turn, because the caller goes on speaking: a new turn will contain all of its words.
 
-        A turn that called functions stays, unless `is_hidden` returns True for all of their names: the model is not
-        to know of those.
+        A turn that called functions stays, unless `is_hidden` returns True for all of their names: the model must not
+        see those calls.
         """
         start = max((at for at, entry in enumerate(self.entries) if isinstance(entry, UserSaid)), default=None)
         if start is None:
@@ -234,12 +236,12 @@ class History:
                     for call in calls:
                         content = resolve(answers.get(call.id, NOT_EXECUTED))
                         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-                # The answer was added right after its call, even if it stands later in the history.
+                # The answer has been added above, right after its call.
                 case ToolAnswered():
                     pass
         return messages
 
-    def _last_turn(self) -> int:
+    def _last_turn_start(self) -> int:
         """Return the index of the first entry after the caller's last words."""
         for index in range(len(self.entries) - 1, -1, -1):
             if isinstance(self.entries[index], UserSaid):
@@ -269,7 +271,9 @@ def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
 MAX_EVENT_TEXT = 4000
 """Characters of an external event that the model is shown."""
 CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
+"""Channel -> its type as `conv.channel_type` has it."""
 TEXT_CHANNEL = "chat.polyai"
+"""Type of the channel `voice` in a conversation by text."""
 DEFAULT_CHANNEL = "voice"
 
 
@@ -314,15 +318,17 @@ class Conversation:
     inputs: list[str] = field(default_factory=list)
     """The caller's last words, newest last, for retrieval."""
     silences: int = 0
+    """Silent turns in a row."""
     interruptions: int = 0
     """Barge-ins so far."""
     functions: int = 0
     """Functions started so far."""
     waits: int = 0
-    """Number of times so far that fillers were to cover a wait for the model."""
+    """Waits for the model so far that fillers were to cover."""
     calls: int = 0
-    """Tool calls so far; their identifiers count up with it."""
+    """Tool calls so far; each call's identifier contains its number."""
     turns: int = 0
+    """The caller's turns so far."""
     handoff: MutableJsonObject | None = None
     """`{"destination", "reason"}` of the handoff that is being carried out."""
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
@@ -332,7 +338,7 @@ class Conversation:
     outbox: Outbox = field(default_factory=Outbox)
     external_events: list[JsonObject] = field(default_factory=list)
     """Events that other programs sent to this call, oldest first."""
-    queued: list[JsonObject] = field(default_factory=list)
+    unsent_messages: list[JsonObject] = field(default_factory=list)
     """Messages that functions queued in this turn, `{"kind": "text"|"template"|"content"|"email", …}`."""
     vault: Vault = field(default_factory=Vault)
     model_failures: int = 0
@@ -348,7 +354,7 @@ class Conversation:
         cls, info: CallInfo, project: format.Project, settings: FlowSettings, metric_writer: MetricWriter
     ) -> Conversation:
         variants = project.variants
-        # Loading the project has refused an unknown variant; here the default is used instead.
+        # Loading the project refuses an unknown variant, so the default in its place is a safeguard only.
         variant = settings.variant if settings.variant in variants.attributes else variants.default
         language = settings.language or project.languages.default
         return cls(
@@ -381,24 +387,24 @@ class Conversation:
     @property
     def step(self) -> format.Step | None:
         """The step that asks the model; None outside flows and on a function step."""
-        return self._present().step
+        return self._position_values().step
 
     @property
     def function_step(self) -> format.ProjectFunction | None:
         """The function step at the present position; None outside flows and on a step that asks the model."""
-        return self._present().function_step
+        return self._position_values().function_step
 
     @property
     def position_settings(self) -> format.PositionSettings:
         """The experimental settings for the present position and language."""
-        return self._present().settings
+        return self._position_values().settings
 
     @property
     def fillers(self) -> format.FillerPhrases:
         """The fillers, in the present language, that cover a wait for the model."""
-        return self._present().fillers
+        return self._position_values().fillers
 
-    def _present(self) -> _PositionData:
+    def _position_values(self) -> _PositionData:
         # Cached until the position or language changes, because these are read dozens of times in a turn.
         data = self._position_data
         if data is None or data.position != self.position or data.language != self.language:
@@ -433,9 +439,9 @@ class Conversation:
 
     def expect_event(self, *, send_to_llm: bool) -> str:
         """Return an identifier with which another program can send an event to this call. Raises `TooManyEvents`."""
-        return self.settings.external.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
+        return self.settings.external.expect(self.info.call_id, self._add_event, send_to_llm=send_to_llm)
 
-    def _take_event(self, event: JsonObject) -> None:
+    def _add_event(self, event: JsonObject) -> None:
         # Each function call sends the events to the worker, so their number is limited.
         if len(self.external_events) >= MAX_PER_CALL:
             log.warning("external_event_dropped", reason=f"more than {MAX_PER_CALL} in one call")
@@ -447,19 +453,19 @@ class Conversation:
             self.history.add_note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
     def queue_messages(self, effects: JsonObject) -> list[str]:
-        """Queue a function's messages until the turn is over; return why some were refused, as texts for the model."""
+        """Queue a function's messages until the turn is over; return reasons of refusals as texts for the model."""
         entries = objects_at(effects, "sms")
         entries += [{**entry, "kind": "email"} for entry in objects_at(effects, "emails")]
         refused = [error for entry in entries if (error := self.queue_message(entry))]
         return list(dict.fromkeys(refused))
 
     def queue_message(self, entry: JsonObject) -> str:
-        """Queue a message until the turn is over; return why it is refused, or an empty text."""
-        # WhatsApp messages are queued with the text messages and differ by a flag.
+        """Queue a message until the turn is over; return the reason if it is refused, else an empty text."""
+        # WhatsApp messages are queued as text messages with a flag.
         kind = "email" if entry.get("kind") == "email" else "whatsapp" if entry.get("whatsapp") else "sms"
         refused = self.outbox.admit(kind, str(entry.get("to" if kind == "email" else "to_number") or ""))
         if refused is None:
-            self.queued.append(entry)
+            self.unsent_messages.append(entry)
             return ""
         # One action for each reason: a function in a loop must not flood the record.
         if refused not in self.events:

@@ -1,4 +1,4 @@
-"""What a function's answer decides: its return value as a `Decision`, and where a transition leads in the flows.
+"""Decisions of project functions: a return value read as a `Decision`, and where a transition leads in the flows.
 
 Nothing is carried out here.
 """
@@ -35,14 +35,14 @@ class HandoffRequest:
     """None: the default handoff."""
     reason: str | None = None
     method: str | None = None
-    """None: as configured."""
+    """`refer`, `invite` or `bye`; None: as configured."""
     number: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What happens after a function, in the order of the fields."""
+    """Effects of a function, in the order in which they are applied."""
 
     variant: str | None = None
     language: str | None = None
@@ -53,6 +53,7 @@ class Decision:
     utterance: str | None = None
     """None: the model goes on in the same turn. Empty: nothing is said and the turn ends."""
     channel: str = "speech"
+    """Of the utterance: `speech` or `dtmf`."""
     end_turn: bool = True
     handoff: HandoffRequest | None = None
     hangup: bool = False
@@ -71,31 +72,32 @@ class Decision:
 
     @property
     def stops_other_calls(self) -> bool:
-        """Whether further tool calls of the same answer are left out."""
+        """Whether further tool calls of the model's answer are not executed."""
         return self.ends_call or self.utterance is not None or bool(self.transition)
 
 
 def decide(answer: JsonObject) -> Decision:
-    """Read the worker's answer of a function that returned."""
+    """Return the decision of a function that returned; `answer` is the worker's."""
     effects = object_at(answer, "effects")
     kind, value = answer.get("returned_kind"), answer.get("returned")
     if kind == "dict" and isinstance(value, Mapping):
         return _from_dict(value, effects)
     if kind == "str":
         return _from_dict({"content": str(value)}, effects)
-    # A function that returns nothing has decided by what it queued, or leaves it to the model.
+    # A function that returns nothing decides by the effects that it queued, or leaves the decision to the model.
     if kind == "none" or value is None:
         return _from_dict({}, effects)
-    # Variant and language were set by calls of their own, so they stand; where the call goes is not certain any more.
+    # Variant and language were set by calls of their own and still apply. Queued moves and handoffs do not: the
+    # unusable value may have meant another one.
     variant, language = _name(effects.get("variant")), _name(effects.get("language"))
     return Decision(content=BAD_RETURN, unusable=True, variant=variant, language=language)
 
 
 def _from_dict(value: JsonObject, effects: JsonObject) -> Decision:
-    # What the function returned wins over what it queued by methods of `conv`, and an utterance of the value itself
-    # over one inside its handoff.
+    # The returned value wins over effects that methods of `conv` queued, and its own utterance wins over the one in
+    # its handoff.
     queued = object_at(effects, "handoff")
-    handoff = _handoff(value.get("handoff"), value) or (_queued_handoff(queued) if queued else None)
+    handoff = _returned_handoff(value.get("handoff"), value) or (_queued_handoff(queued) if queued else None)
     utterance = _first_text(
         value.get("utterance"), _inner_utterance(value), queued.get("utterance"), effects.get("say")
     )
@@ -103,16 +105,16 @@ def _from_dict(value: JsonObject, effects: JsonObject) -> Decision:
         variant=_name(value.get("variant")) or _name(effects.get("variant")),
         language=_name(effects.get("language")),
         voice=object_at(effects, "voice") or None,
-        transition=_transition(value.get("transition")) or _queued_transition(effects),
-        # A result of megabytes would cost a whole context window, and the call its answer.
+        transition=_returned_transition(value.get("transition")) or _queued_transition(effects),
+        # A result of megabytes would not fit the model's context window.
         content=str(value.get("content") or "")[:MAX_CONTENT],
         utterance=utterance,
         channel="dtmf" if str(value.get("utterance_channel") or "").upper() == "DTMF" else "speech",
-        # Only the literal False goes on: a project that leaves it out has said all that it wanted.
+        # Only a literal False continues the turn; a value without `end_turn` ends it.
         end_turn=value.get("end_turn") is not False,
         handoff=handoff,
         hangup=bool(value.get("hangup")),
-        # Present but empty still counts: it is a function's wish to listen, with nothing changed.
+        # An empty `listen` counts, too: the function asks to listen with unchanged settings.
         listen=object_at(value, "listen") if isinstance(value.get("listen"), Mapping) else None,
     )
 
@@ -129,7 +131,7 @@ def _inner_utterance(value: JsonObject) -> JsonValue:
     return object_at(value, "handoff").get("utterance")
 
 
-def _transition(value: JsonValue) -> Transition:
+def _returned_transition(value: JsonValue) -> Transition:
     if not isinstance(value, Mapping):
         return Transition()
     return Transition(_name(value.get("goto_flow")), _name(value.get("goto_step")), bool(value.get("exit_flow")))
@@ -145,7 +147,7 @@ def _queued_transition(effects: JsonObject) -> Transition:
     return Transition(exit_flow=bool(effects.get("exit_flow")))
 
 
-def _handoff(value: JsonValue, returned: JsonObject) -> HandoffRequest | None:
+def _returned_handoff(value: JsonValue, returned: JsonObject) -> HandoffRequest | None:
     if not value:
         return None
     if not isinstance(value, Mapping):
@@ -156,7 +158,7 @@ def _handoff(value: JsonValue, returned: JsonObject) -> HandoffRequest | None:
     return HandoffRequest(
         destination=_name(value.get("type")) or _name(value.get("destination")),
         reason=_name(value.get("reason")),
-        # Contact-centre signals have no wire of their own here: the call is ended with its headers.
+        # `cxone`, a contact centre's own transfer, is not supported: the call ends with its headers, as for `bye`.
         method="bye" if method == "cxone" else method,
         number=_name(details.get("phone_number")),
         headers=_headers(details.get("sip_headers")),
@@ -189,7 +191,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a transition leads, and what is wrong with it."""
+    """The new position after a transition, and what is wrong with the transition."""
 
     position: Position
     entered: bool
@@ -197,8 +199,8 @@ class Move:
     problem: str | None = None
 
 
-def move(project: Project, here: Position, transition: Transition) -> Move:
-    """Follow a transition; an unknown flow or step leaves the call where it is, with a `problem`."""
+def resolve_transition(project: Project, here: Position, transition: Transition) -> Move:
+    """Return where a transition leads; an unknown flow or step leads nowhere and gives a `problem`."""
     if transition.goto_flow:
         return _enter_flow(project, here, transition)
     if transition.goto_step:
@@ -207,7 +209,7 @@ def move(project: Project, here: Position, transition: Transition) -> Move:
         return Move(here, False)
     if here.flow is None:
         return Move(here, False, "exit_flow was called outside of a flow.")
-    # Outside of flows again: topics and rules of the whole project apply.
+    # Outside flows, topics and rules of the whole project apply.
     return Move(Position(), True)
 
 

@@ -1,4 +1,4 @@
-"""Validate the values that the model extracted against the entity's type, tolerant of spoken forms."""
+"""Validation of the values that the model extracted: each is checked against its entity's type; spoken forms pass."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
 )  # fmt: skip
-_COUNTRIES = {"US": "1", "CA": "1", "GB": "44", "DE": "49", "FR": "33", "ES": "34", "IT": "39", "IE": "353", "AU": "61"}
-_POSTAL = {
+_CALLING_CODES = {
+    "US": "1", "CA": "1", "GB": "44", "DE": "49", "FR": "33", "ES": "34", "IT": "39", "IE": "353", "AU": "61",
+}  # fmt: skip
+_POSTAL_EXPRESSIONS = {
     "zip code": r"\d{5}(-?\d{4})?",
     "zip_code": r"\d{5}(-?\d{4})?",
     "postal code": r"[A-Za-z0-9][A-Za-z0-9 -]{1,9}",
@@ -49,11 +51,11 @@ _POSTAL = {
 
 
 def validate(entity: Entity, value: JsonValue, today: date) -> EntityResult:
-    """Validate one value; the `error` of an invalid one is told to the model."""
+    """Validate one value. The model is shown the `error` of an invalid one."""
     text = _as_text(value)
     if not text:
         return EntityResult(entity.name, False, "", entity.type, "The value is empty.")
-    # Free text, names and addresses take any text: whether it is right, only a function can find out.
+    # Free text, names and addresses accept any text: only a project function can verify them.
     check: _Check = _CHECKS.get(entity.type, _any_text)
     try:
         native = check(text, entity.config, today)
@@ -79,7 +81,7 @@ def spoken_digits(text: str) -> str | None:
         if word in _REPEATS:
             times = _REPEATS[word]
             continue
-        # "ten" and more are no digits.
+        # "ten" and higher numbers are not digits.
         if not word.isdigit() and _ONES.get(word, 10) > 9:
             return None
         digits += (word if word.isdigit() else str(_ONES[word])) * times
@@ -132,14 +134,14 @@ def _numeric(text: str, config: JsonObject, today: date) -> int | float:
 
 @lru_cache(maxsize=256)
 def _expression(text: str) -> Pattern:
-    """Compile an expression once for all calls: a `Pattern` remembers that it is too slow."""
+    """Return the compiled expression, the same for all calls, because a `Pattern` remembers that it is too slow."""
     return Pattern(text)
 
 
 def _alphanumeric(text: str, config: JsonObject, today: date) -> str:
     kind = str(config.get("validation_type") or "").lower()
-    expression = _expression(text_at(config, "regular_expression") or _POSTAL.get(kind) or r".+")
-    # As it is written, without separators, in capitals, and as spoken digits: the first that matches is saved.
+    expression = _expression(text_at(config, "regular_expression") or _POSTAL_EXPRESSIONS.get(kind) or r".+")
+    # Tried as written, without separators, in capitals, and as spoken digits; the first that matches is saved.
     candidates = [text, re.sub(r"[\s.-]+", "", text), re.sub(r"[\s.-]+", "", text).upper(), spoken_digits(text) or ""]
     for candidate in candidates:
         if candidate and expression.fullmatch(candidate):
@@ -221,10 +223,10 @@ def _phone(text: str, config: JsonObject, today: date) -> str:
     countries = [str(code).upper() for code in list_at(config, "country_codes")]
     if not 7 <= len(digits) <= 15:
         raise ValueError(f"'{text}' is not a complete phone number.")
-    # North American numbers have ten digits: seven are a local number, whose area nobody knows.
+    # North American numbers have ten digits: seven are a local number without its area code.
     if countries and set(countries) <= {"US", "CA"} and len(digits.removeprefix("1")) != 10:
         raise ValueError("The number should have ten digits, starting with the area code.")
-    prefix = _COUNTRIES.get(countries[0]) if len(countries) == 1 or (countries and prefix_shared(countries)) else None
+    prefix = _CALLING_CODES.get(countries[0]) if countries and _share_calling_code(countries) else None
     if prefix is None:
         return digits
     # The trunk prefix 0 is dropped before a country code is put in front.
@@ -232,8 +234,8 @@ def _phone(text: str, config: JsonObject, today: date) -> str:
     return f"+{prefix}{national}"
 
 
-def prefix_shared(countries: list[str]) -> bool:
-    return len({_COUNTRIES.get(code) for code in countries}) == 1
+def _share_calling_code(countries: list[str]) -> bool:
+    return len({_CALLING_CODES.get(code) for code in countries}) == 1
 
 
 def _time(text: str, config: JsonObject, today: date) -> str:
@@ -262,6 +264,7 @@ def _minutes(text: str) -> int | None:
 
 
 def _clock_minutes(hour: int, minute: int, half: str | None) -> int | None:
+    """Return minutes after midnight; `half` is `am`, `pm` or anything else for 24 hours. None: no such time."""
     half = (half or "").replace(" ", "")
     # 12 am is midnight and 12 pm is noon.
     if half in ("am", "pm") and 1 <= hour <= 12:

@@ -1,6 +1,7 @@
-"""Project functions of one call: run in the call's worker, then their answers applied to the conversation.
+"""Project functions of one call: they run in the call's worker, and their answers are applied to the conversation.
 
-Functions of MCP servers run there too. The core reads the secrets, so that their folder stays closed to project code.
+Functions of MCP (Model Context Protocol) servers are called from the worker, too. The core reads the secrets, so that
+project code needs no access to their folder.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from callagent.agents import actions
 from callagent.agents.flows import format
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition, decide, move
+from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition, decide, resolve_transition
 from callagent.agents.flows.engine.prompt import resolve_header, resolve_text, scope_of
 from callagent.agents.flows.external_events import handoff_data
 from callagent.agents.flows.messages import queued_email, queued_message
@@ -35,6 +36,7 @@ REMOTE = "remote"
 MAX_LIST_SECONDS = 60.0
 """Deadline for the function lists of all MCP servers, before the first call."""
 SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
+"""Folders of a project's customer satisfaction survey (CSAT); the first flow in one of them is used."""
 _MAX_LOGS = 200
 """Log entries of one function that the record keeps."""
 _MAX_SECRET = 1024 * 1024
@@ -105,22 +107,21 @@ class FunctionRunner:
             kind, detail = type(error).__name__, conceal(str(error))
             log.warning("function_failed", function=function.name, error=detail, kind=kind)
             return FunctionAnswer({}, f"{kind}: {detail}", milliseconds, logs)
-        # From here on nobody sees the secure digits that the function was given: not the record, nor the model.
+        # From here on the secure digits that the function was given are concealed, from the record and the model too.
         data = conceal(data)
         milliseconds = number_at(data, "duration_ms") or (loop.time() - started) * 1000
         answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or objects_at(data, "logs"))
-        self._take_over(function, answer)
+        self._store_state(answer.data)
+        self._log_error(function, answer)
         return answer
 
-    def _take_over(self, function: format.ProjectFunction, answer: FunctionAnswer) -> None:
-        """Keep the state that the function left, also where it raised; log its error."""
-        self._keep_state(answer.data)
+    def _log_error(self, function: format.ProjectFunction, answer: FunctionAnswer) -> None:
         if answer.error:
             traceback = object_at(answer.data, "error").get("traceback")
             log.warning("function_raised", function=function.name, error=answer.error, traceback=traceback)
 
-    def _keep_state(self, answer: JsonObject) -> None:
-        # Always the whole state: the worker's is the true one, ours its projection for prompts and record.
+    def _store_state(self, answer: JsonObject) -> None:
+        # The whole state replaces the stored one: the worker owns it, and this copy serves prompts and record.
         if isinstance(state := answer.get("state"), dict):
             self._conversation.state = dict(state)
 
@@ -135,7 +136,7 @@ class FunctionRunner:
         except WorkerError as error:
             log.warning("state_not_set", error=str(error))
             return
-        self._keep_state(answer)
+        self._store_state(answer)
 
     async def close(self) -> None:
         await self._lease.close()
@@ -168,7 +169,7 @@ class FunctionRunner:
             "metric_events": [dict(metric) for metric in c.metrics],
             "generic_external_events": c.external_events,
             "real_time_config": self._real_time.current(environment),
-            "handoffs": {target.name: _handoff(target) for target in project.handoffs.values()},
+            "handoffs": {target.name: _handoff_as_json(target) for target in project.handoffs.values()},
             "sms_templates": {
                 template.name: {"content": template.text, "phone_number": template.senders.get(environment, "")}
                 for template in project.sms_templates.values()
@@ -178,12 +179,12 @@ class FunctionRunner:
 
     def _timeout(self, function: format.ProjectFunction) -> float:
         settings = self._conversation.settings
-        # While such a function runs the caller hears something, or a server elsewhere is waited for.
+        # These functions may take longer: the caller hears delay responses, or another server has to answer.
         slow = function.latency or function.kind == REMOTE
         return settings.slow_function_timeout if slow else settings.function_timeout
 
     def _on_message(self, message: Plain, logs: list[JsonObject]) -> Awaitable[object] | None:
-        """Handle a message of the running function (`runtime/__init__.py` lists them); return the answer to come."""
+        """Handle a message of the running function (`runtime/__init__.py` lists them); return its answer, if any."""
         conversation = self._conversation
         message = conversation.vault.conceal(message)
         match message.get("type"):
@@ -210,19 +211,19 @@ class FunctionRunner:
         settings = self._conversation.settings
         wants_json = bool(message.get("return_json"))
         messages: list[Message] = []
-        # References in the history are left as they are: the prompt is the function's own text.
+        # References in the history stay unresolved, because the function's own prompt is not resolved either.
         if message.get("show_history"):
             messages += self._conversation.history.messages(str, "")
         messages.append({"role": "user", "content": str(message.get("prompt") or "")})
         options = ModelSettings(settings.models.get(str(message.get("model")), ""), json_output=wants_json)
         try:
             async with asyncio.timeout(settings.model_timeout):
-                text = await self._whole_answer(messages, options)
+                text = await self._collect_answer(messages, options)
         except TimeoutError as error:
             raise ProviderTimeout("the model did not answer in time") from error
-        return _parsed(text) if wants_json else text
+        return _parse_json(text) if wants_json else text
 
-    async def _whole_answer(self, messages: list[Message], options: ModelSettings) -> str:
+    async def _collect_answer(self, messages: list[Message], options: ModelSettings) -> str:
         text = ""
         async with aclosing(self._model.stream(messages, [], options)) as deltas:
             async for delta in deltas:
@@ -230,7 +231,7 @@ class FunctionRunner:
         return text
 
 
-def _handoff(target: format.HandoffTarget) -> Plain:
+def _handoff_as_json(target: format.HandoffTarget) -> Plain:
     return {
         "is_default": target.is_default,
         "method": target.method,
@@ -240,8 +241,8 @@ def _handoff(target: format.HandoffTarget) -> Plain:
     }
 
 
-def _parsed(text: str) -> JsonValue:
-    """Read the JSON of a model's answer, which models like to put between fences. Raises `ProviderError`."""
+def _parse_json(text: str) -> JsonValue:
+    """Parse a model's answer as JSON, with or without Markdown fences around it. Raises `ProviderError`."""
     fenced = re.search(r"```(?:json)?\s*(.*?)```", text, re.DOTALL)
     try:
         value: JsonValue = json.loads(fenced.group(1) if fenced else text)
@@ -261,14 +262,14 @@ def _error_text(data: JsonObject) -> str | None:
 
 async def read_secret(folder: str | None, name: str) -> str | None:
     """Return the text of the file `name` in `folder`; None where there is none."""
-    # The name is project code's: the pattern keeps it from leaving the folder.
+    # Project code chooses the name: the pattern keeps the path inside the folder.
     if folder is None or not SECRET_NAME.fullmatch(name):
         return None
     return await asyncio.to_thread(_read, Path(folder, name))
 
 
-def answer_secrets(folder: str | None) -> Callable[[Plain], Awaitable[object] | None]:
-    """Return a handler that answers requests for secrets of a worker outside a call."""
+def _secrets_handler(folder: str | None) -> Callable[[Plain], Awaitable[object] | None]:
+    """Return a message handler for a worker outside a call; it answers requests for secrets only."""
 
     def on_message(message: Plain) -> Awaitable[object] | None:
         return read_secret(folder, str(message.get("name"))) if message.get("type") == "secret" else None
@@ -286,27 +287,27 @@ def _read(path: Path) -> str | None:
 async def fetch_remote_functions(
     lease: Lease, taken: Container[str], secrets_dir: str | None = None
 ) -> dict[str, format.ProjectFunction]:
-    """Ask the MCP servers for their functions, by the name the model sees. One that does not answer is logged.
+    """Ask the MCP servers for their functions; return them by the name the model sees. A server that fails is logged.
 
-    `taken` holds names of the project's own functions, which win over those of a server.
+    `taken` holds the names of the project's own functions, which a server's function cannot have.
     """
     try:
         answer = await lease.run(
-            {"op": "describe_remote"}, timeout=MAX_LIST_SECONDS, on_message=answer_secrets(secrets_dir)
+            {"op": "describe_remote"}, timeout=MAX_LIST_SECONDS, on_message=_secrets_handler(secrets_dir)
         )
     except WorkerError as error:
-        log.error("mcp_servers_not_asked", error=str(error))
+        log.error("mcp_functions_not_listed", error=str(error))
         return {}
     for failure in objects_at(answer, "failures"):
         log.error("mcp_server_failed", server=failure["provider"], error=failure["error"])
-    return _named(objects_at(answer, "functions"), taken)
+    return _by_unique_name(objects_at(answer, "functions"), taken)
 
 
-def _named(described: Iterable[JsonObject], taken: Container[str]) -> dict[str, format.ProjectFunction]:
+def _by_unique_name(described: Iterable[JsonObject], taken: Container[str]) -> dict[str, format.ProjectFunction]:
     found: dict[str, format.ProjectFunction] = {}
     for each in described:
         name, provider = str(each["name"]), str(each["provider"])
-        # Two servers may have a function of the same name: the second one is shown with its server's name before it.
+        # A second function of the same name is shown with its server's name before its own.
         shown = name if name not in taken and name not in found else tool_name(provider, name)
         description, schema = str(each["description"]), object_at(each, "parameters")
         found[shown] = format.ProjectFunction(name, REMOTE, provider, format.MCP_FILE, 1, description, schema=schema)
@@ -316,7 +317,7 @@ def _named(described: Iterable[JsonObject], taken: Container[str]) -> dict[str, 
 def send_messages(conversation: Conversation) -> None:
     """Send the messages that functions queued; templates are rendered with the present state."""
     scope = scope_of(conversation)
-    for entry in conversation.queued:
+    for entry in conversation.unsent_messages:
         template = str(entry.get("template") or "")
         if entry.get("kind") == "email":
             message = queued_email(entry)
@@ -326,7 +327,7 @@ def send_messages(conversation: Conversation) -> None:
             message = queued_message(entry, str(entry.get("content") or ""))
         retries = entry.get("retry_count")
         conversation.outbox.post(message, template=template, retries=retries if isinstance(retries, int) else None)
-    conversation.queued = []
+    conversation.unsent_messages = []
 
 
 class FunctionCalls:
@@ -349,20 +350,20 @@ class FunctionCalls:
         *,
         timeout: float | None = None,
     ) -> Decision:
-        """Run a function, apply its answer, and return its decision, whose words and ending are left to the turn.
+        """Run a function, apply its answer, and return its decision; the turn says its words and may end the call.
 
         `call_id` is the model's tool call that the result answers; None: the model did not call it. Cancelling this
-        does not cancel the function: it runs to its end, and its effects are applied.
+        coroutine does not cancel the function: it runs to its end, and its effects are applied.
         """
         self.conversation.functions += 1
         number = self.conversation.functions
-        # Owned here and awaited by settle(): an interrupted turn must not cancel its function.
+        # A task of its own, because an interrupted turn must not cancel its function.
         running = self.running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
         running.add_done_callback(self._note_end)
-        emit(actions.FunctionStarted(number, function.name, dict(arguments), self._latency(function)))
+        emit(actions.FunctionStarted(number, function.name, dict(arguments), self._latency_control(function)))
         return await asyncio.shield(running)
 
-    async def settle(self) -> None:
+    async def wait_for_running(self) -> None:
         """Wait for a function that an interrupted turn left running, at most until the function's deadline."""
         if self.running is not None:
             # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
@@ -372,8 +373,8 @@ class FunctionCalls:
         if self.running is ended:
             self.running = None
         if not ended.cancelled() and (error := ended.exception()) is not None:
-            # The turn that called it may be gone, and then nobody else would hear of this.
-            log.error("function_lost", error=repr(error))
+            # The turn that called the function may have been interrupted, and then nobody else sees the error.
+            log.error("function_answer_not_applied", error=repr(error))
 
     async def _run(
         self,
@@ -389,7 +390,7 @@ class FunctionCalls:
         if answer.error is not None:
             decision = Decision(content=f"Error: the function {function.name} failed: {answer.error}")
         else:
-            decision = self._known_handoff(decide(answer.data))
+            decision = self._refuse_unknown_handoff(decide(answer.data))
         conversation.events.append(
             actions.FunctionEnded(
                 number=number,
@@ -413,7 +414,8 @@ class FunctionCalls:
             conversation.history.add_note(decision.content)
         return decision
 
-    def _latency(self, function: format.ProjectFunction) -> actions.LatencyControl | None:
+    def _latency_control(self, function: format.ProjectFunction) -> actions.LatencyControl | None:
+        """Return the function's latency control with the texts resolved and, where the function asks, shuffled."""
         control = function.latency
         if control is None:
             return None
@@ -429,7 +431,7 @@ class FunctionCalls:
         # An unknown variant would leave every attribute empty, so it is ignored.
         if decision.variant in conversation.project.variants.attributes:
             conversation.variant = decision.variant
-        # The call is told of a change only: recogniser and voice change with it.
+        # An action only for a change, because the call changes recogniser and voice with it.
         if decision.language and decision.language != conversation.language:
             conversation.language = decision.language
             conversation.events.append(actions.SetLanguage(decision.language))
@@ -437,14 +439,14 @@ class FunctionCalls:
             conversation.voice = decision.voice
             provider, name = (str(decision.voice.get(key) or "") for key in ("provider", "provider_voice_id"))
             conversation.events.append(actions.SetVoice(provider, name))
-        self.follow(decision.transition)
+        self.follow_transition(decision.transition)
         # A handoff or hang-up survives an interruption: the next turn carries it out.
         conversation.unfinished = decision if decision.ends_call else None
 
-    def follow(self, transition: Transition) -> None:
+    def follow_transition(self, transition: Transition) -> None:
         """Move to where a transition leads. One that leads nowhere is logged, and the call stays where it is."""
         conversation = self.conversation
-        result = move(conversation.project, conversation.position, transition)
+        result = resolve_transition(conversation.project, conversation.position, transition)
         if result.problem:
             log.error("transition_refused", problem=result.problem, flow=conversation.position.flow)
         if result.entered:
@@ -452,8 +454,8 @@ class FunctionCalls:
             conversation.position = result.position
             conversation.events.append(actions.StepEntered(result.position.flow, result.position.step))
 
-    async def handoff(self, request: HandoffRequest) -> actions.Handoff:
-        """Return the action of a handoff whose destination is known; note it in record and automatic metrics."""
+    async def begin_handoff(self, request: HandoffRequest) -> actions.Handoff:
+        """Return the action for a handoff to a known destination; note it in the record and in two metrics."""
         conversation = self.conversation
         target = format.find_handoff(conversation.project.handoffs, request.destination)
         destination = target.name if target else str(request.destination or "")
@@ -479,7 +481,7 @@ class FunctionCalls:
 
     def _with_survey(self, decision: Decision, effects: JsonObject) -> Decision:
         """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""
-        # Another transition wins: the function has decided where the call goes.
+        # A transition that the function has chosen wins.
         if not effects.get("goto_csat_flow") or decision.transition:
             return decision
         flows = self.conversation.project.flows.values()
@@ -489,10 +491,10 @@ class FunctionCalls:
             return decision
         return replace(decision, transition=Transition(goto_flow=survey))
 
-    def _known_handoff(self, decision: Decision) -> Decision:
+    def _refuse_unknown_handoff(self, decision: Decision) -> Decision:
         """Turn a handoff to an unknown destination into an error for the model, so that the call goes on."""
         request = decision.handoff
-        # A number of its own needs no destination, and `bye` only ends the call with its headers.
+        # A handoff with a number needs no known destination, nor does `bye`, which only ends the call with its headers.
         if request is None or request.number or request.method == "bye":
             return decision
         if format.find_handoff(self.conversation.project.handoffs, request.destination) is not None:
@@ -501,9 +503,9 @@ class FunctionCalls:
         return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
 
     def _apply_queued(self, effects: JsonObject) -> list[str]:
-        """Apply what a function queued beside its answer; return the refusals that the model is told."""
+        """Apply effects that a function queued by methods of `conv`; return reasons of refusals, for the model."""
         conversation = self.conversation
-        # None is "not called"; an empty list is a call that clears what was set before.
+        # None: the method was not called. An empty list: it was called, and clears what was set before.
         if effects.get("disabled_topics") is not None:
             conversation.disabled_topics = tuple(str(name) for name in list_at(effects, "disabled_topics"))
         if effects.get("asr_biasing") is not None:

@@ -1,6 +1,6 @@
 """How the caller's next turn is taken: settings of the step, the flow, the project and the function's `listen`.
 
-`smart_vad` belongs to it: a function waits until the caller has surely finished, and continued speech cancels it.
+The section `smart_vad` is one of them: functions wait in case the caller goes on speaking, which cancels them.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ _ENTITY_KINDS = {
 def listen_settings(conversation: Conversation, listen: JsonObject | None = None) -> ListenSettings:
     """Return how the next turn is taken. `listen`, from a function, holds for this turn and wins over the step."""
     settings, step = conversation.position_settings, conversation.step
-    given = listen or {}
-    asr, dtmf = object_at(given, "asr"), object_at(given, "dtmf")
+    listen = listen or {}
+    asr, dtmf = object_at(listen, "asr"), object_at(listen, "dtmf")
     digits = _digits(conversation, step)
     if dtmf:
         digits = _listen_digits(dtmf, digits)
-    channel = str(given.get("channel") or "").upper()
+    channel = str(listen.get("channel") or "").upper()
     return ListenSettings(
         no_input_timeout=positive(asr.get("timeout")) or settings.no_input_timeout,
-        barge_in=_listen_barge_in(given),
-        # `channel` of a function's `listen` turns the other way of answering off: SPEECH takes no keys, DTMF no
-        # words.
+        barge_in=_listen_barge_in(listen),
+        # `channel` turns the other way of answering off: SPEECH takes no keys, DTMF no words.
         digits=None if channel == "SPEECH" else digits or (DigitSettings() if channel == "DTMF" else None),
         speech=channel != "DTMF" and not settings.speech_disabled,
         endpointing=_endpointing(conversation, step),
@@ -59,7 +58,7 @@ def listen_settings(conversation: Conversation, listen: JsonObject | None = None
     )
 
 
-def interruptible(conversation: Conversation) -> bool:
+def is_interruptible(conversation: Conversation) -> bool:
     """Return whether the caller may interrupt the words said now: the step decides, else the flow, else the project."""
     asr, limits = conversation.project.voice.asr, conversation.project.experimental.barge_in
     # `voice/` replaces the experimental setting of the same meaning, and 0 means no limit in both.
@@ -102,15 +101,16 @@ def _listen_digits(dtmf: JsonObject, base: DigitSettings | None) -> DigitSetting
     )
 
 
-def _listen_barge_in(given: JsonObject) -> bool | None:
-    enabled = object_at(given, "barge_in").get("is_enabled")
+def _listen_barge_in(listen: JsonObject) -> bool | None:
+    enabled = object_at(listen, "barge_in").get("is_enabled")
     return enabled if isinstance(enabled, bool) else None
 
 
 def _endpointing(conversation: Conversation, step: Step | None) -> float | None:
+    """Return the seconds of silence that end the caller's turn; None: not set."""
     if step is not None and step.speech_end is not None:
         return step.speech_end
-    # The experimental value may be in milliseconds, which seconds() sees from its size.
+    # The experimental value may be in milliseconds: seconds() recognises them by the size.
     return seconds(conversation.position_settings.speech_end) or conversation.project.voice.asr.speech_end
 
 
@@ -120,7 +120,7 @@ def _biasing(conversation: Conversation, step: Step | None) -> Biasing:
     if step.biasing is not None:
         return step.biasing
     entities = conversation.project.entities
-    # A default step says nothing of recognition. The entities that it collects tell what kind of answer will come.
+    # A default step has no recognition settings, but the entities that it collects tell what answer to expect.
     kinds = (_ENTITY_KINDS.get(entities[name].type) for name in step.entities if name in entities)
     return Biasing(tuple(kind for kind in kinds if kind))
 
@@ -130,10 +130,10 @@ def _expected(conversation: Conversation, step: Step | None) -> str:
 
 
 def _keywords(conversation: Conversation, step: Step | None, asr: JsonObject) -> tuple[str, ...]:
-    given = tuple(str(word) for word in list_at(asr, "keywords"))
-    step_words = _biasing(conversation, step).keywords
-    # The nearest wish comes first, because recognisers take a bounded number of keywords and drop the rest.
-    return tuple(dict.fromkeys((*given, *conversation.keywords, *step_words, *conversation.project.voice.keyphrases)))
+    listen_words = tuple(str(word) for word in list_at(asr, "keywords"))
+    words = (*listen_words, *conversation.keywords, *_biasing(conversation, step).keywords)
+    # The most specific keywords come first, because recognisers take a bounded number and drop the rest.
+    return tuple(dict.fromkeys((*words, *conversation.project.voice.keyphrases)))
 
 
 _SPOKEN_CHANNELS = ("voice",)
@@ -144,7 +144,7 @@ def seconds_before_function(conversation: Conversation, function: ProjectFunctio
     """Return the seconds between the model's tool call and the function's start; 0 for text conversations."""
     if not conversation.position_settings.waits_before_functions:
         return 0.0
-    # Who writes has finished when the message arrives: to wait would only make the answer late.
+    # A written message is complete when it arrives, so a wait would only delay the answer.
     if conversation.channel not in _SPOKEN_CHANNELS or conversation.info.wire == "text":
         return 0.0
     waits, flow = conversation.project.experimental.function_waits, conversation.position.flow
@@ -154,9 +154,9 @@ def seconds_before_function(conversation: Conversation, function: ProjectFunctio
 
 
 def is_hidden_when_reopened(conversation: Conversation, function: str) -> bool:
-    """Return whether the model is to know nothing of a function when the caller goes on with the turn.
+    """Return whether a function's call is removed from the history when the caller goes on with the turn.
 
-    Such a function ran without waiting; its effects stand.
+    This holds for functions that ran without waiting; their effects stand.
     """
-    # The function may have moved the call, so the present flow need not be the one it ran in: all are looked at.
+    # The function may have moved the call to another flow than it ran in, so the lists of all flows count.
     return conversation.project.experimental.function_waits.nongated.lists_anywhere(function)

@@ -1,4 +1,4 @@
-"""`conv.memory`: what earlier calls of the same caller left, stored in files."""
+"""`conv.memory`: values that earlier calls of the same caller have stored in files."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ log = get_logger(__name__)
 MAX_BYTES = 64 * 1024
 """Bytes of JSON that are stored for one caller."""
 READ_SECONDS = 1.0
-"""Deadline of the disk before the start function; after it the call goes on without a memory."""
+"""Deadline for reading before the start function; after it the call goes on without a memory."""
 WRITE_SECONDS = 5.0
-"""Deadline of the disk after the end function."""
+"""Deadline for writing after the end function."""
 MAX_REASONS = 20
-"""Reasons of handoffs that are remembered, the newest."""
+"""The newest reasons of handoffs that are stored."""
 _LINE = "line"
+"""Key of the statistics of the caller's calls (`conv.memory.line_memory`)."""
 _FIELDS = "fields"
+"""Key of the values from `conv.state`."""
 
 
 class MemoryStore(Protocol):
-    """Where callers' memories are stored, by an owner: project and caller."""
+    """A store of callers' memories. An owner is the key of one caller's memory in one project."""
 
     async def read(self, owner: str) -> MutableJsonObject:
-        """Return what was written for `owner` last; empty: nothing. Never raises for a lost or damaged entry."""
+        """Return the memory last written for `owner`; empty: none, or one that is damaged."""
 
     async def write(self, owner: str, memory: JsonObject) -> None: ...
 
@@ -51,9 +53,9 @@ class FileMemory:
 
     async def write(self, owner: str, memory: JsonObject) -> None:
         text = json.dumps(memory, default=str)
-        # The old memory stays: a part of the new one would be worth less.
+        # The old memory stays, because a part of the new one would be worth less.
         if len(text) > MAX_BYTES:
-            log.error("memory_not_kept", reason=f"{len(text)} bytes are too many")
+            log.error("memory_not_stored", error=f"{len(text)} bytes are more than the limit of {MAX_BYTES}")
             return
         await asyncio.to_thread(self._write, self._path(owner), text)
 
@@ -65,7 +67,7 @@ class FileMemory:
             found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        # A damaged file counts as none. The call must not fail because of what an earlier one has left.
+        # A damaged file counts as none, so that an earlier call's file cannot make this call fail.
         except (OSError, ValueError) as error:
             log.error("memory_unreadable", file=path.name, error=str(error))
             return {}
@@ -81,7 +83,7 @@ class FileMemory:
                 file.write(text)
             Path(name).replace(path)
         except OSError as error:
-            log.error("memory_not_kept", file=path.name, error=str(error))
+            log.error("memory_not_stored", file=path.name, error=str(error))
 
 
 @dataclass(slots=True)
@@ -92,20 +94,21 @@ class CallerMemory:
     project: str
     repeat_caller: RepeatCaller
     owner: str | None = None
-    kept: MutableJsonObject | None = None
+    stored: MutableJsonObject | None = None
+    """The memory as it was read; None: not read."""
 
     async def open(self, info: CallInfo, attributes: Mapping[str, object]) -> MutableJsonObject:
         """Read the memory and return it as the worker's context: `memory` and `line_memory`."""
-        self.owner = self._identifier(info, attributes, {})
+        self.owner = self._find_owner(info, attributes, {})
         if self.store is None or self.owner is None:
             return {}
         try:
             async with asyncio.timeout(READ_SECONDS):
-                self.kept = await self.store.read(self.owner)
+                self.stored = await self.store.read(self.owner)
         except TimeoutError:
             log.error("memory_not_read", error=f"the disk did not answer within {READ_SECONDS:g} s")
             return {}
-        return {"memory": object_at(self.kept, _FIELDS), "line_memory": object_at(self.kept, _LINE)}
+        return {"memory": object_at(self.stored, _FIELDS), "line_memory": object_at(self.stored, _LINE)}
 
     async def close(
         self,
@@ -117,17 +120,17 @@ class CallerMemory:
         handoff: JsonObject | None,
     ) -> None:
         """Store the state keys that the project names; keys stored by earlier calls stay."""
-        # Where the state names the caller, that is known only now: such a caller's memory was not read at the start.
-        owner = self.owner or self._identifier(info, {}, state)
+        # If a state key identifies the caller, the owner is known only now.
+        owner = self.owner or self._find_owner(info, {}, state)
         if self.store is None or owner is None:
             return
-        # Read again where it was not: to write without it would lose what the earlier calls have left.
-        kept = self.kept if self.kept is not None else await self.store.read(owner)
+        # A memory that was not read at the start is read now, because writing without it would lose its values.
+        stored = self.stored if self.stored is not None else await self.store.read(owner)
         keys = self.repeat_caller.state_keys
-        fields = {**object_at(kept, _FIELDS), **{key: state[key] for key in keys if key in state}}
-        line = object_at(kept, _LINE)
+        fields = {**object_at(stored, _FIELDS), **{key: state[key] for key in keys if key in state}}
+        line = object_at(stored, _LINE)
         reasons = [*list_at(line, "handoff_reasons"), *([handoff.get("reason")] if handoff else ())][-MAX_REASONS:]
-        known: JsonObject = {
+        statistics: JsonObject = {
             "returning": True,
             "contact_count": int(number_at(line, "contact_count")) + 1,
             "last_seen": now.isoformat(),
@@ -136,14 +139,14 @@ class CallerMemory:
             "handoff_reasons": reasons,
             "top_handoff_reason": max(reasons, key=reasons.count, default=None),
         }
-        await self.store.write(owner, {_FIELDS: fields, _LINE: known})
+        await self.store.write(owner, {_FIELDS: fields, _LINE: statistics})
 
-    def _identifier(self, info: CallInfo, attributes: Mapping[str, object], state: JsonObject) -> str | None:
-        """Return who the caller is within this project; None where the caller cannot be told or is excluded."""
+    def _find_owner(self, info: CallInfo, attributes: Mapping[str, object], state: JsonObject) -> str | None:
+        """Return the owner of the caller's memory in this project; None: the caller is unknown or excluded."""
         if not self.repeat_caller.enabled:
             return None
         kind, _, name = self.repeat_caller.identifier_source.partition(":")
-        # The state is asked for at the end of the call only: at its start it is empty.
+        # `state` is empty at the start of the call.
         places: dict[str, Mapping[str, object]] = {
             "sip_headers": info.headers,
             "integration_attributes": attributes,
@@ -152,5 +155,5 @@ class CallerMemory:
         value = places[kind].get(name) if kind in places else info.caller
         if not value or str(value) in self.repeat_caller.excluded:
             return None
-        # The project is part of the owner: the same caller has a memory with each of them.
+        # The project is part of the owner, because a caller has a memory of its own in each project.
         return f"{self.project}\n{value}"

@@ -1,8 +1,8 @@
 """One request to the model and its streamed answer: sentences for the caller, tool calls, times.
 
-Before a sentence is spoken, the phrase filters and the output checks look at it. The checks find violations of
-guardrails and safety filters that can be told from the words alone; the same rules stand in the prompt, which
-reaches further. Only text of the model is checked, not what functions return.
+Before a sentence is spoken, the phrase filters and the output checks examine it. The checks find violations of
+guardrails and safety filters that a list of words can detect; for all others the prompt states the same rules. Only
+text of the model is checked, not what functions return.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_TEMPERATURE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What the model is sent: both parts are made from one view of the conversation."""
+    """The messages, tools and settings of one request, made from one view of the conversation."""
 
     messages: list[Message]
     toolset: Toolset
@@ -50,7 +50,11 @@ def build_request(conversation: Conversation, topics: list[Topic]) -> ModelReque
 
 
 def model_settings(conversation: Conversation) -> ModelSettings:
-    """Return model, temperature and length: the step's model wins over variant, channel, step and flow settings."""
+    """Return model, temperature and maximum length.
+
+    The model that a step's file names wins over the settings of the variant, these over the settings of the channel,
+    and these over the experimental settings of the position.
+    """
     base, step = conversation.position_settings.model, conversation.step
     name, parameters = base.name, base.parameters
     experimental = conversation.project.experimental
@@ -70,7 +74,7 @@ def model_settings(conversation: Conversation) -> ModelSettings:
 
 
 def new_answer(conversation: Conversation, *, filtered: bool) -> Answer:
-    """Begin an answer; `filtered`: phrase filters still act in this turn."""
+    """Begin an answer; `filtered`: whether phrase filters act on it."""
     project = conversation.project
     filters = project.voice.filters if filtered else ()
     guardrails = (each.name for each in project.guardrails)
@@ -83,12 +87,12 @@ async def stream_sentences(model: LanguageModel, answer: Answer, request: ModelR
     """Yield the sentences to speak until the answer is over or a filter cuts it. Raises `ProviderError`."""
     loop = asyncio.get_running_loop()
     stream = model.stream(request.messages, request.toolset.schemas, request.settings)
-    # Closed at once, by a barge-in or a filter too: an open stream costs tokens and the provider's connection.
+    # Closed at once, also after a barge-in or a filter: an open stream costs tokens and holds a connection.
     async with aclosing(stream) as deltas:
         async for delta in deltas:
             for sentence in answer.feed(delta, loop.time()):
                 yield sentence
-            # What the model says after a filtered phrase is never spoken, so it is not waited for.
+            # Text after a filtered phrase is never spoken, so the rest of the answer is not awaited.
             if answer.hit is not None:
                 return
     for sentence in answer.finish():
@@ -97,19 +101,19 @@ async def stream_sentences(model: LanguageModel, answer: Answer, request: ModelR
 
 @dataclass(slots=True)
 class Answer:
-    """One streamed answer of the model, and what was found in it."""
+    """One streamed answer of the model, with its tool calls, violations and filter hit."""
 
     requested: float
-    """The loop's monotonic seconds."""
+    """Time of the request in seconds of the event loop's clock."""
     filter: StreamFilter
     utterance: int
     """Number of the utterance in the history."""
     checks: OutputChecks
-    refused: list[Violation] = field(default_factory=list)
-    """Violations: sentences that were replaced or dropped."""
+    violations: list[Violation] = field(default_factory=list)
+    """One for each sentence that was replaced or dropped."""
     calls: list[ToolCall] = field(default_factory=list)
     hit: FilterHit | None = None
-    spoke: bool = False
+    """The hit of the phrase filter that cut the answer; None: it was not cut."""
     error: str | None = None
     _first_token: float | None = None
     _usage: Usage | None = None
@@ -117,18 +121,18 @@ class Answer:
 
     def feed(self, delta: Delta, now: float) -> list[str]:
         """Add a piece of the answer and return the sentences that may be spoken now."""
-        # An answer that begins with a tool call has begun, too: the time to the first token counts both.
+        # A tool call counts as a first token, too.
         if self._first_token is None and (delta.text or delta.tool_call):
             self._first_token = now
         if delta.usage is not None:
             self._usage = delta.usage
         if delta.tool_call is not None:
             self.calls.append(delta.tool_call)
-        return self._filtered(self._splitter.feed(delta.text)) if delta.text else []
+        return self._filter(self._splitter.feed(delta.text)) if delta.text else []
 
     def finish(self) -> list[str]:
         """Return the last sentence; nothing where a filter has cut the answer."""
-        return [] if self.hit else self._filtered(self._splitter.finish())
+        return [] if self.hit else self._filter(self._splitter.finish())
 
     def model_answered(self, now: float) -> ModelAnswered:
         usage = self._usage or Usage(0, 0)
@@ -142,20 +146,22 @@ class Answer:
             [call.as_plain() for call in self.calls],
         )
 
-    def _checked(self, sentence: str) -> str:
-        finding = self.checks.check(sentence) if sentence else None
-        if finding is None:
+    def _replace_violation(self, sentence: str) -> str:
+        """Return the sentence, or the text to say in its place."""
+        violation = self.checks.check(sentence) if sentence else None
+        if violation is None:
             return sentence
         # The replacement is said once, however many sentences of the answer it replaces.
-        again = any(finding.instead == each.instead for each in self.refused)
-        self.refused.append(finding)
-        return "" if again else finding.instead
+        repeated = any(violation.replacement == each.replacement for each in self.violations)
+        self.violations.append(violation)
+        return "" if repeated else violation.replacement
 
-    def _filtered(self, sentences: list[str]) -> list[str]:
+    def _filter(self, sentences: list[str]) -> list[str]:
+        """Return the texts to say, up to the first filtered phrase."""
         spoken = []
         for sentence in sentences:
             self.hit = self.filter.check(sentence)
-            text = self._checked(self.hit.spoken if self.hit else sentence)
+            text = self._replace_violation(self.hit.spoken if self.hit else sentence)
             if text:
                 spoken.append(text)
             if self.hit:
@@ -171,7 +177,7 @@ _LOOK_BACK = 200
 class FilterHit:
     filter: PhraseFilter
     spoken: str
-    """The part of the sentence that is still said."""
+    """The part of the sentence that is said nevertheless."""
 
 
 class StreamFilter:
@@ -182,19 +188,19 @@ class StreamFilter:
         self._spoken = ""
 
     def check(self, sentence: str) -> FilterHit | None:
-        """Return the filter whose match in the text up to this sentence begins first; None: say the sentence."""
+        """Return the hit that begins first, in this sentence or reaching into it; None: say the whole sentence."""
         text = f"{self._spoken} {sentence}" if self._spoken else sentence
         start = len(text) - len(sentence)
         best: tuple[int, FilterHit] | None = None
         for rule in self._filters:
-            # Each sentence is searched together with the end of those before it: a phrase may go across sentences.
+            # Each sentence is searched together with the end of those before it: a phrase may span sentences.
             for pattern in rule.patterns:
                 match = pattern.search(text, max(0, start - _LOOK_BACK))
                 # A match that ends before this sentence was judged with the sentence before.
                 if match is None or match.end() <= start:
                     continue
                 cut = match.end() if rule.say_phrase else match.start()
-                # Only the part of this sentence is left to say: what came before is spoken already.
+                # Only a part of this sentence is left to say, because the text before it is spoken already.
                 hit = FilterHit(rule, text[start : max(start, cut)].strip())
                 if best is None or match.start() < best[0]:
                     best = (match.start(), hit)
@@ -203,9 +209,9 @@ class StreamFilter:
 
 
 REFUSAL = "I am sorry, I cannot talk about that."
-ASSISTANT = "I am a virtual assistant."
+AI_DISCLOSURE = "I am a virtual assistant."
 LEAK_WORDS = 20
-"""Words in a row that an answer shares with the instructions only if it reads them out."""
+"""Length of a run of words that shows, if it is also in the instructions, that the answer reads them out."""
 
 _TOOL_SYNTAX = re.compile(
     r"\{\{\s*(?:fn|ft|ho|twilio_sms|sms)\s*:|</?(?:tool_call|function_call|function)\b|<\|[\w ]+\|>"
@@ -247,7 +253,7 @@ _COMPILED = {
 class Violation:
     rule: str
     """`safety.<category>`, or the guardrail's name."""
-    instead: str
+    replacement: str
     """Text said in place of the sentence; empty: nothing."""
 
 
@@ -261,12 +267,12 @@ class OutputChecks:
 
     def check(self, sentence: str) -> Violation | None:
         """Return the violation in a sentence of the model; None: it may be said."""
-        # No guardrail asks for this one: the syntax of a tool call must never be spoken.
+        # Checked without any guardrail: the syntax of a tool call must never be spoken.
         if _TOOL_SYNTAX.search(sentence):
             return Violation("tool_call_integrity", "")
         if "ai_identity" in self._guardrails and _HUMAN.search(sentence):
-            return Violation("ai_identity", ASSISTANT)
-        # Lists of words find plain cases only. What takes judgement is left to the rules in the prompt.
+            return Violation("ai_identity", AI_DISCLOSURE)
+        # Lists of words find plain cases only; the rules in the prompt cover those that need judgement.
         for name, level in (self._safety.levels if self._safety else {}).items():
             always, more = _COMPILED[name]
             if always.search(sentence) or (level != "lenient" and more.search(sentence)):
@@ -277,17 +283,18 @@ class OutputChecks:
         return None
 
     def _leaks(self, sentence: str) -> bool:
-        said = _runs_of(sentence)
+        runs = _word_runs(sentence)
         # A sentence shorter than LEAK_WORDS has no runs, and cannot leak.
-        return bool(said) and not _runs_in(self._instructions).isdisjoint(said)
+        return bool(runs) and not _cached_word_runs(self._instructions).isdisjoint(runs)
 
 
 @lru_cache(maxsize=32)
-def _runs_in(instructions: str) -> frozenset[tuple[str, ...]]:
+def _cached_word_runs(instructions: str) -> frozenset[tuple[str, ...]]:
     """Return the word runs of a project's rules; cached, because they are the same in every call."""
-    return frozenset(_runs_of(instructions))
+    return frozenset(_word_runs(instructions))
 
 
-def _runs_of(text: str) -> list[tuple[str, ...]]:
+def _word_runs(text: str) -> list[tuple[str, ...]]:
+    """Return all runs of `LEAK_WORDS` words of a text."""
     words = re.findall(r"\w+", text.lower())
     return [tuple(words[start : start + LEAK_WORDS]) for start in range(len(words) - LEAK_WORDS + 1)]

@@ -19,8 +19,9 @@ _VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
 _VARIANT = re.compile(r"\$\{variant_(\w+)\}")
 _TAG = re.compile(r"<(channel|language):([^<>]+)>|</(channel|language)(?::[^<>]*)?>")
 _SPELLINGS = {"sms": "twilio_sms", "va": "attr"}
+"""Alternative prefix of a reference -> the prefix that is used below."""
 TOOL_PREFIXES = ("fn", "ft", "ho", "twilio_sms")
-_TOOL_NAMES = {"ho": "transfer_to", "twilio_sms": "send_sms"}
+_TOOL_NAME_PREFIXES = {"ho": "transfer_to", "twilio_sms": "send_sms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ToolReference:
     @property
     def tool(self) -> str:
         """The name under which the model may call it."""
-        prefix = _TOOL_NAMES.get(self.kind)
+        prefix = _TOOL_NAME_PREFIXES.get(self.kind)
         return tool_name(prefix, self.name) if prefix else self.name
 
 
@@ -77,17 +78,17 @@ def resolve(text: str, scope: Scope) -> Resolved:
     """Substitute all references of a text; values may hold references themselves, one level deep."""
     if "<" in text:
         text = keep_conditional(text, scope)
-    # Most texts hold none: looking is cheaper than substituting nothing, thirty times a request.
+    # Most of a request's texts hold no reference, and a search for the characters is cheaper than a substitution.
     if "$" in text or "{{" in text:
-        # A second time, because a value may hold references. Not until nothing changes: a value that names itself
-        # would never end.
+        # Substituted twice, because a value may hold references, but not until nothing changes: a value that names
+        # itself would never end.
         once = _substitute(text, scope)
         text = once if once == text else _substitute(once, scope)
     if "{{" not in text:
         return Resolved(text, ())
     tools: dict[ToolReference, None] = {}
 
-    def name(match: re.Match[str]) -> str:
+    def replace_tool(match: re.Match[str]) -> str:
         prefix = _SPELLINGS.get(match.group(1), match.group(1))
         # An unknown prefix stays as it is written; `callagent check` has reported it.
         if prefix not in TOOL_PREFIXES:
@@ -96,7 +97,7 @@ def resolve(text: str, scope: Scope) -> Resolved:
         tools[reference] = None
         return reference.tool
 
-    return Resolved(REFERENCE.sub(name, text), tuple(tools))
+    return Resolved(REFERENCE.sub(replace_tool, text), tuple(tools))
 
 
 def resolve_text(text: str, scope: Scope) -> str:
@@ -111,7 +112,7 @@ def resolve_header(text: str, scope: Scope) -> str | None:
     named = [(_SPELLINGS.get(prefix, prefix), name) for prefix, name, _ in find_references(text)]
     variables = _VARIABLE.findall(text) + [name for prefix, name in named if prefix == "vrbl"]
     attributes = _VARIANT.findall(text) + [name for prefix, name in named if prefix == "attr"]
-    # Only these differ from call to call; whether a translation exists, `callagent check` tells.
+    # Only these values differ from call to call; `callagent check` reports missing translations.
     values = [scope.state.get(name) for name in variables]
     values += [scope.variants.value(scope.variant, name) for name in attributes]
     if any(value is None or value == "" for value in values):
@@ -130,7 +131,7 @@ def find_references(text: str) -> list[tuple[str, str, int]]:
 def keep_conditional(text: str, scope: Scope) -> str:
     """Keep the `<channel:…>` and `<language:…>` parts that apply. Tags nest; one left open ends with the text."""
     parts: list[str] = []
-    # One entry for each open tag: whether it applies. Text is kept where all of them do.
+    # One entry for each open tag: whether it applies. Text is kept where all open tags apply.
     open_tags: list[bool] = []
     position = 0
     for match in _TAG.finditer(text):
@@ -139,7 +140,7 @@ def keep_conditional(text: str, scope: Scope) -> str:
         position = match.end()
         if match.group(1):
             open_tags.append(_applies(match.group(1), match.group(2), scope))
-        # A closing tag without an opening one is dropped, as any other tag.
+        # A closing tag without an opening one is removed, like every other tag.
         elif open_tags:
             open_tags.pop()
     if all(open_tags):
@@ -158,7 +159,7 @@ def _applies(kind: str, argument: str, scope: Scope) -> bool:
 def _substitute(text: str, scope: Scope) -> str:
     text = REFERENCE.sub(lambda match: _value(match, scope), text)
     text = _VARIANT.sub(lambda match: _attribute(match.group(1), scope, match.group(0)), text)
-    # An unknown name stays as it is: `$5.00` and prices in general must survive.
+    # An unknown name stays as it is, because a text may hold a `$` that begins no variable.
     return _VARIABLE.sub(lambda m: str(scope.state[m.group(1)]) if m.group(1) in scope.state else m.group(0), text)
 
 
@@ -197,7 +198,7 @@ class Prompt:
         self._project = conversation.project
         self._texts = conversation.project.experimental.prompts
         self._resolved: dict[str, Resolved] = {}
-        """Every text is resolved once, although the tools and the messages of a request both need many of them."""
+        """Cache of resolved texts: the tools and the messages of a request need many of the same ones."""
 
     def resolve(self, text: str) -> Resolved:
         found = self._resolved.get(text)
@@ -229,7 +230,7 @@ class Prompt:
         for text in (self._project.rules, *(each.action for each in self._project.guardrails)):
             found.update(dict.fromkeys(self.resolve(text).tools))
         if not in_flow or self._conversation.position_settings.offers_topic_functions:
-            # Inside flows a topic informs only, unless the project wants its functions there too: they could lead
+            # Inside flows a topic's functions are not offered unless the project wants them there: they could lead
             # away from the step.
             for topic in topics:
                 found.update(dict.fromkeys(self.resolve(topic.actions).tools))
@@ -266,8 +267,7 @@ class Prompt:
     def _language(self) -> str:
         language = self._conversation.language
         parts = []
-        # Instructions are usually written in English, and a model answers in their language unless it is told
-        # otherwise.
+        # A model answers in the language of its instructions, usually English, unless it is told otherwise.
         if not language.lower().startswith("en"):
             parts.append(self._texts.non_english_system.replace("{language_name}", _language_name(language)))
         if self._project.languages.additional:
@@ -279,8 +279,7 @@ class Prompt:
         texts, language = self._texts, self._conversation.language
         entries = "\n\n".join(_topic_entry(topic, self.text) for topic in topics)
         precursor = texts.context_information_precursor
-        # The topics are usually written in English: the model is told to translate, where the project has a text for
-        # that.
+        # The topics are usually written in English: a project may have a text that tells the model to translate.
         if not language.lower().startswith("en") and texts.non_english_rag:
             precursor += "\n" + texts.non_english_rag.replace("{language_name}", _language_name(language))
         return f"{precursor}\n\n{texts.context_information.replace('{topics_prompt}', entries)}"
@@ -288,13 +287,13 @@ class Prompt:
     def _step(self, step: Step) -> str:
         parts = [self._texts.step_header, step.prompt, self._texts.step_footer]
         if step.is_default:
-            # Between the prompt and the footer, so that the footer still has the last word.
-            parts.insert(2, self._collecting(step))
+            # Between the prompt and the footer, so that the footer stays last.
+            parts.insert(2, self._collection_rules(step))
         return "\n\n".join(self.text(part) for part in parts if part)
 
-    def _collecting(self, step: Step) -> str:
-        """Describe what a default step collects and where it can lead."""
-        # Without it a model cannot say which date "next Tuesday" is.
+    def _collection_rules(self, step: Step) -> str:
+        """Describe the entities that a default step collects and the conditions that lead on."""
+        # Without today's date a model cannot tell which date "next Tuesday" is.
         lines = [f"Today is {self._conversation.now():%A %Y-%m-%d}."]
         if step.entities:
             lines.append("Information to collect; pass what the caller gives to save_entities:")

@@ -15,6 +15,7 @@ from callagent.models import Embedder
 
 _REFERENCE = re.compile(r"\{\{[^}]*\}\}")
 _PART_WORDS = 40
+"""Words in one part of a topic's content: an embedding model reads a bounded length."""
 _WORD = re.compile(r"\w+(?:'\w+)?")
 _STOP_TEXT = (
     "a about am an and any are as at be been but by can could did do does don't er for from get got had "
@@ -26,11 +27,11 @@ _STOP_TEXT = (
 )
 _STOP_WORDS = frozenset(_STOP_TEXT.split())
 _SATURATION = 1.2
-"""BM25's k1: how fast a repeated word stops counting."""
+"""Parameter k1 of the BM25 ranking: how fast repetitions of a word stop counting."""
 _CONTENT_WEIGHT = 0.75
 """Weight of a match in a topic's content beside one in its name or example questions."""
-_ALONE = 0.5
-"""Factor for content that shares a single word with the query: in a long text that is chance."""
+_SINGLE_WORD_FACTOR = 0.5
+"""Factor for content that shares a single word with the query, which in a long text may be chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,14 @@ class TopicIndex(Protocol):
 
 
 class MeaningIndex:
-    """Search by embeddings: a topic scores as its nearest name, example question or part of its content does."""
+    """Search by embeddings: a topic's score is the best one among its name, example questions and parts of content."""
 
     def __init__(self, topics: Iterable[Topic], embedder: Embedder) -> None:
         self._topics = tuple(topics)
         self._embedder = embedder
         self._matrix: Any = None
         self._owners: list[int] = []
+        """Index of the topic to which each row of the matrix belongs."""
 
     async def prepare(self) -> None:
         texts = [(number, text) for number, topic in enumerate(self._topics) for text in _texts_of(topic)]
@@ -96,7 +98,7 @@ class MeaningIndex:
 
 
 def _texts_of(topic: Topic) -> list[str]:
-    """Return the texts of a topic. Long contents come in parts: an embedding model reads a bounded length."""
+    """Return name, example questions and content of a topic; the content is split into parts."""
     name = topic.name.replace("_", " ").replace("/", " ")
     spoken = _REFERENCE.sub("", topic.content).split()
     parts = [" ".join(spoken[start : start + _PART_WORDS]) for start in range(0, len(spoken), _PART_WORDS)]
@@ -108,7 +110,7 @@ def _offered(topic: Topic, left_out: set[str], variant: str | None) -> bool:
 
 
 class WordIndex:
-    """Search by words: cosine for names and example questions, BM25 for contents. It needs no engine."""
+    """Search by words: cosine for names and example questions, BM25 for contents. It needs no embedding model."""
 
     def __init__(self, topics: Iterable[Topic]) -> None:
         self._topics = tuple(topics)
@@ -118,7 +120,7 @@ class WordIndex:
         for short, content in zip(self._short, self._content, strict=True):
             documents.update(set(content).union(*short))
         total = len(self._topics)
-        # Inverse document frequency: a word that few topics have says more about which one is meant.
+        # Inverse document frequency: a word that few topics have distinguishes them better.
         self._weights = {word: 1 + math.log((total + 1) / (count + 0.5)) for word, count in documents.items()}
         # A word that no topic has gets the mean weight, so that it lowers the score of the words that do match.
         self._unknown = sum(self._weights.values()) / len(self._weights) if self._weights else 1.0
@@ -136,8 +138,7 @@ class WordIndex:
         for number, topic in enumerate(self._topics):
             if not _offered(topic, left_out, variant):
                 continue
-            # Short texts and contents are compared in different ways: a cosine would punish a long content for its
-            # length.
+            # Contents are not compared by cosine, which would lower the score of a content for its length.
             short = max((self._likeness(query, each) for each in self._short[number]), default=0.0)
             score = max(short, self._coverage(query, self._content[number]) * _CONTENT_WEIGHT)
             if score > 0:
@@ -162,8 +163,8 @@ class WordIndex:
             self._weight(word) * document[word] * (_SATURATION + 1) / (document[word] + _SATURATION)
             for word in query.keys() & document.keys()
         )
-        alone = _ALONE if len(query.keys() & document.keys()) == 1 else 1.0
-        return min(1.0, reached / (best * (_SATURATION + 1) / 2)) * alone
+        factor = _SINGLE_WORD_FACTOR if len(query.keys() & document.keys()) == 1 else 1.0
+        return min(1.0, reached / (best * (_SATURATION + 1) / 2)) * factor
 
 
 def best_matches(matches: Sequence[Match], threshold: float, limit: int) -> list[Match]:
@@ -187,11 +188,11 @@ async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> 
         together = await index.search(" ".join((*earlier, text)), excluded, conversation.variant)
         found = best_matches(together, threshold, limit)
     # Topics of earlier turns stay behind the new ones, because the caller may come back to them.
-    kept = max(limit, settings.max_topics)
-    left = [name for name in conversation.topics if name not in excluded]
-    conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *left)))[:kept]
+    max_topics = max(limit, settings.max_topics)
+    earlier_topics = [name for name in conversation.topics if name not in excluded]
+    conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *earlier_topics)))[:max_topics]
     conversation.inputs = [*conversation.inputs[-4:], text]
-    # Only what these words found by themselves is cited: topics that earlier words found may not be what was asked.
+    # Cited is only a topic that these words found without the earlier ones, which may have been about something else.
     cited = best_matches(direct, settings.cited_threshold, 1)
     if cited and cited[0].topic.name not in settings.not_cited:
         await conversation.write_metric(QA_METRIC, cited[0].topic.name)
@@ -203,6 +204,6 @@ def retrieved_topics(project: Project, names: Sequence[str]) -> list[Topic]:
 
 
 def _excluded(settings: RetrievalSettings, conversation: Conversation) -> tuple[str, ...]:
-    """Topics that the channel leaves out; a channel is named by its type or its short name."""
+    """Return the topics that the channel leaves out; settings name it by its type or its short name."""
     exclusions = settings.excluded_by_channel
     return exclusions.get(conversation.channel_type) or exclusions.get(conversation.channel) or ()

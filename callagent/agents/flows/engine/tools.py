@@ -1,6 +1,6 @@
-"""The tools offered to the model with one request, and how those that are not project functions are executed.
+"""The tools offered to the model with one request, and the execution of those that are not project functions.
 
-These are handoffs, SMS templates, and the implicit tools of default steps: save entities and choose a condition.
+The latter are handoffs, SMS templates, and the implicit tools of default steps: save entities and choose a condition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Toolset:
 
     tools: tuple[OfferedTool, ...]
     conditions: Mapping[str, format.Condition]
-    """All conditions of the step by tool name, even those not offered yet: one answer may save entities and choose."""
+    """All conditions of the step by tool name, also those not offered yet: one answer may save the entities of a
+    condition and choose it.
+    """
 
     @property
     def schemas(self) -> list[Tool]:
@@ -63,7 +65,7 @@ class Toolset:
         found = next((tool.target for tool in self.tools if tool.name == name), None)
         if found is not None:
             return found
-        # Models shorten the name of a condition, or write it as the prompt shows it: both are found.
+        # A condition is also found by the name that the prompt shows, which models like to use.
         wanted = clean_name(name)
         return next((c for tool, c in self.conditions.items() if wanted in (tool, clean_name(c.name))), None)
 
@@ -117,7 +119,7 @@ def _implicit_tools(
         schema = function_schema(SAVE_ENTITIES, description, properties, ())
         tools.append(OfferedTool(SAVE_ENTITIES, SaveEntities(entities), schema))
     for name, condition in conditions.items():
-        # A condition whose entities are missing is not offered: models choose it too early otherwise.
+        # A condition whose entities are missing is not offered, because models would choose it too early.
         if collected.issuperset(condition.required_entities):
             text = f"{condition.name}. {condition.description}".strip()
             tools.append(OfferedTool(name, condition, function_schema(name, text, {}, ())))
@@ -167,8 +169,8 @@ def function_schema(name: str, description: str, properties: JsonObject, require
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-async def implicit_decision(functions: FunctionCalls, target: Target, arguments: JsonObject) -> Decision:
-    """Execute a tool that is no project function and return its decision, which the caller applies."""
+async def execute_implicit_tool(functions: FunctionCalls, target: Target, arguments: JsonObject) -> Decision:
+    """Execute a tool that is not a project function; return its decision, which is not applied yet."""
     match target:
         case SaveEntities():
             return await save_entities(functions, target, arguments)
@@ -184,7 +186,7 @@ async def implicit_decision(functions: FunctionCalls, target: Target, arguments:
 
 
 def queue_text_message(conversation: Conversation, template: format.SmsTemplate) -> Decision:
-    """Queue a template for the caller's own number."""
+    """Queue a template's text message to the caller's own number."""
     number = conversation.info.caller
     if not number:
         return Decision(content="Error: the caller's number is not known; the text message cannot be sent.")
@@ -196,7 +198,7 @@ def queue_text_message(conversation: Conversation, template: format.SmsTemplate)
 
 
 async def save_entities(functions: FunctionCalls, target: SaveEntities, arguments: JsonObject) -> Decision:
-    """Validate and store extracted values. The model is told of invalid ones; an earlier valid value stays."""
+    """Validate and store extracted values. Invalid ones are reported to the model; an earlier valid value stays."""
     conversation = functions.conversation
     saved: MutableJsonObject = {}
     errors: dict[str, str] = {}
@@ -213,14 +215,14 @@ async def save_entities(functions: FunctionCalls, target: SaveEntities, argument
             errors[entity.name] = result.error or "not valid"
     if saved:
         await functions.runner.set_state(saved)
-    # Models like to save more than they were asked for, and are told that these values were not saved.
+    # Models like to save more than they were asked for, so the answer says that these values were not saved.
     unknown = [name for name in arguments if name not in {entity.name for entity in target.entities}]
     errors |= dict.fromkeys(unknown, "This is not collected here.")
     return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))
 
 
 def choose_condition(conversation: Conversation, condition: format.Condition) -> Decision:
-    """Follow a condition of the step once all the entities that it needs are there."""
+    """Return the decision that follows a condition, or an error while entities that it needs are missing."""
     missing = [name for name in condition.required_entities if name not in conversation.entities]
     if missing:
         return Decision(content=f"Error: still needed before '{condition.name}': {', '.join(missing)}.")

@@ -11,9 +11,9 @@ from callagent.agents.actions import HangUp, Listen, Say, WaitEnded, WaitStarted
 from callagent.agents.flows.engine import model_request
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.function_calls import FunctionCalls
-from callagent.agents.flows.engine.listening import interruptible, listen_settings, seconds_before_function
+from callagent.agents.flows.engine.listening import is_interruptible, listen_settings, seconds_before_function
 from callagent.agents.flows.engine.retrieval import retrieved_topics
-from callagent.agents.flows.engine.tools import Toolset, implicit_decision
+from callagent.agents.flows.engine.tools import Toolset, execute_implicit_tool
 from callagent.agents.flows.format import ProjectFunction
 from callagent.agents.protocol import Emit
 from callagent.call_info import EndReason
@@ -29,9 +29,9 @@ REFUSED_METRIC = "OUTPUT_REFUSED"
 class Turn:
     """One turn of the agent.
 
-    Cancelling it is a barge-in, which takes effect at an `await`: nothing more is said, but all that was done before
-    stays, and a running function finishes (`FunctionCalls.call`). That is why everything is noted in the conversation
-    before it is awaited or emitted, never after.
+    A barge-in cancels it, which takes effect at an `await`: nothing more is said, but everything done before stays, and
+    a running function finishes (`FunctionCalls.call`). Therefore every change is noted in the conversation before the
+    next `await` or emitted action, never after.
     """
 
     def __init__(self, functions: FunctionCalls, model: LanguageModel, emit: Emit) -> None:
@@ -42,20 +42,20 @@ class Turn:
         self._settings = functions.conversation.settings
         self._over = False
         self._stopped = False
-        """The last decision ended the turn or moved the call: the model's other tool calls are not executed."""
-        self._said = False
+        """Whether the last decision stops the model's other tool calls (`Decision.stops_other_calls`)."""
+        self._has_spoken = False
         self._failures = 0
-        """Return values that cannot be used."""
-        self._hits = 0
-        """Answers that a phrase filter cut."""
+        """Unusable return values of functions in this turn."""
+        self._filter_hits = 0
+        """Answers that a phrase filter has cut in this turn."""
         self._ending = False
-        """Function steps that follow the last words are running; listening comes after them."""
+        """Whether `_end()` is running the function steps that come before listening."""
         self._listen: JsonObject | None = None
-        """What a function returned as `listen`."""
+        """The `listen` that a function returned; None: none did."""
         self._wait: WaitStarted | None = None
         """The wait for the model whose fillers are being said."""
-        self._stuck: Position | None = None
-        """A function step that led nowhere in this turn. It is not run again before the caller has spoken."""
+        self._stuck_at: Position | None = None
+        """Function step that led nowhere in this turn; it is not run again before the caller has spoken."""
 
     async def run(self) -> None:
         """Ask the model and execute what it calls, round after round, until the turn is over."""
@@ -75,9 +75,9 @@ class Turn:
             self._say(decision.utterance, channel=decision.channel)
         if decision.ends_call:
             self._over = True
-            # Until here an interruption leaves the ending to the next turn. From here on it is carried out once.
+            # Up to this line an interruption leaves the ending to the next turn; after it, no turn repeats the ending.
             conversation.unfinished = None
-            ending = await self._functions.handoff(decision.handoff) if decision.handoff else HangUp()
+            ending = await self._functions.begin_handoff(decision.handoff) if decision.handoff else HangUp()
             conversation.emit_events(self._emit)
             self._emit(ending)
         elif decision.asks_model:
@@ -87,8 +87,8 @@ class Turn:
             await self._end()
 
     async def _end(self) -> None:
-        """Give the caller the floor. A function step that was entered with the last words runs first."""
-        # The decision of such a function step comes here again by carry_out().
+        """Give the caller the floor. If the call stands on a function step, the step runs first."""
+        # The decision of such a function step leads here again, through carry_out().
         if self._ending:
             return
         self._ending = True
@@ -116,24 +116,24 @@ class Turn:
         conversation = self._conversation
         for _ in range(self._settings.max_function_steps):
             here, function = conversation.position, conversation.function_step
-            if function is None or here == self._stuck:
+            if function is None or here == self._stuck_at:
                 return
             await self._call(function, {})
             if self._over:
                 return
             if conversation.position == here:
-                self._stuck = here
+                self._stuck_at = here
                 log.error("function_step_without_transition", flow=here.flow, step=here.step)
         if conversation.function_step is not None:
             log.error("function_steps_without_end", flow=conversation.position.flow)
-            self._stuck = conversation.position
+            self._stuck_at = conversation.position
 
     async def _model_round(self) -> None:
         conversation = self._conversation
         # A filter's function may provoke the same phrase again: after max_filter_hits the answer is spoken unfiltered.
-        answer = model_request.new_answer(conversation, filtered=self._hits < self._settings.max_filter_hits)
+        answer = model_request.new_answer(conversation, filtered=self._filter_hits < self._settings.max_filter_hits)
         request = model_request.build_request(conversation, retrieved_topics(conversation.project, conversation.topics))
-        await self._ask(answer, request)
+        await self._stream_answer(answer, request)
         conversation.model_failures = conversation.model_failures + 1 if answer.error is not None else 0
         if answer.error is not None:
             await self._give_up()
@@ -141,13 +141,13 @@ class Turn:
             await self._follow_filter(answer)
         elif answer.calls:
             await self._call_tools(answer.calls, request.toolset)
-        elif self._said:
+        elif self._has_spoken:
             await self.carry_out(Decision(utterance=""))
         else:
             await self._give_up()
 
-    async def _ask(self, answer: model_request.Answer, request: model_request.ModelRequest) -> None:
-        """Send the request and say the sentences as they come. A provider's failure is left in `answer.error`."""
+    async def _stream_answer(self, answer: model_request.Answer, request: model_request.ModelRequest) -> None:
+        """Send the request and say the sentences as they come. A provider's failure is stored in `answer.error`."""
         self._begin_wait()
         try:
             async with aclosing(model_request.stream_sentences(self._model, answer, request)) as sentences:
@@ -157,9 +157,9 @@ class Turn:
         except ProviderError as error:
             answer.error = f"{type(error).__name__}: {error}"
             log.error("model_failed", error=answer.error)
-        for finding in answer.refused:
-            log.warning("sentence_refused", rule=finding.rule)
-            await self._conversation.write_metric(REFUSED_METRIC, finding.rule)
+        for violation in answer.violations:
+            log.warning("sentence_refused", rule=violation.rule)
+            await self._conversation.write_metric(REFUSED_METRIC, violation.rule)
         self._conversation.emit_events(self._emit)
         self._end_wait()
         self._emit(answer.model_answered(asyncio.get_running_loop().time()))
@@ -172,7 +172,7 @@ class Turn:
         control = fillers.control(self._functions.random)
         if control is not None:
             conversation.waits += 1
-            # Negative: the numbers of functions and waits are told apart by their sign.
+            # Negative, because the sign distinguishes the numbers of waits from those of functions.
             self._wait = WaitStarted(-conversation.waits, control)
             self._emit(self._wait)
 
@@ -184,8 +184,8 @@ class Turn:
     def _say(self, text: str, utterance: int | None = None, channel: str = "speech") -> None:
         # The history has the words before they are played; `FlowAgent.heard` shortens it after an interruption.
         self._conversation.history.add_agent(text, utterance)
-        self._said = True
-        self._emit(Say(text, interruptible(self._conversation), channel))
+        self._has_spoken = True
+        self._emit(Say(text, is_interruptible(self._conversation), channel))
 
     async def _give_up(self) -> None:
         """Say that something went wrong and listen; after too many failed turns in a row, end the call."""
@@ -200,16 +200,16 @@ class Turn:
     async def _follow_filter(self, answer: model_request.Answer) -> None:
         """Run the function of the phrase filter that cut the answer; without one, the turn ends."""
         assert answer.hit is not None
-        self._hits += 1
+        self._filter_hits += 1
         rule = answer.hit.filter
         log.info("phrase_filtered", filter=rule.name, function=rule.function)
         function = self._conversation.project.functions.get(rule.function or "")
         if function is not None:
-            # The model sees the call as its own, so that the result has a place in the history.
+            # Noted as a tool call of the model, so that the result has a place in the history.
             call = self._new_call(ToolCall("", function.name, "{}"))
             self._conversation.history.add_calls((call,))
             await self._call(function, {}, call.id)
-        elif self._said:
+        elif self._has_spoken:
             await self.carry_out(Decision(utterance=""))
 
     def _new_call(self, call: ToolCall) -> ToolCall:
@@ -218,9 +218,7 @@ class Turn:
         return replace(call, id=f"call_{self._conversation.calls}")
 
     async def _call_tools(self, calls: list[ToolCall], toolset: Toolset) -> None:
-        """Execute tool calls in order, until one ends the turn or moves the call; the history says of the others that
-        they were not executed.
-        """
+        """Execute tool calls in order, until one stops the others; the model is told that those were not executed."""
         numbered = tuple(self._new_call(call) for call in calls)
         self._conversation.history.add_calls(numbered)
         self._stopped = False
@@ -241,7 +239,7 @@ class Turn:
             await asyncio.sleep(seconds_before_function(self._conversation, target))
             await self._call(target, arguments, call.id)
         else:
-            decision = await implicit_decision(self._functions, target, arguments)
+            decision = await execute_implicit_tool(self._functions, target, arguments)
             self._functions.apply(decision)
             history.add_answer(call.id, decision.content)
             await self.carry_out(decision)

@@ -56,7 +56,7 @@ def test_a_silent_turn_is_empty_for_the_project_and_told_to_the_model():
 )
 def test_of_an_interrupted_turn_only_what_was_heard_stays(heard: str, left: list[str]):
     history = told()
-    history.correct(heard)
+    history.cut_to_heard(heard)
     assert [entry["text"] for entry in history.plain()] == ["Welcome.", "book a table", *left]
     assert [m["role"] for m in history.messages(str, "")].count("tool") == 2
 

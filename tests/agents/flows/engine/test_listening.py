@@ -10,7 +10,7 @@ from callagent.agents import DigitSettings
 from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Position
-from callagent.agents.flows.engine.listening import interruptible, listen_settings
+from callagent.agents.flows.engine.listening import is_interruptible, listen_settings
 from tests.agents.flows.support import call_info, flow_config, step, write_project
 
 
@@ -40,7 +40,7 @@ def test_nothing_set_is_the_call_s_default(tmp_path: Path):
     settings = listen_settings(conversation(tmp_path))
     assert (settings.no_input_timeout, settings.barge_in, settings.digits, settings.endpointing) == (None,) * 4
     assert settings.speech
-    assert interruptible(conversation(tmp_path))
+    assert is_interruptible(conversation(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -104,26 +104,26 @@ def test_who_says_whether_the_caller_may_interrupt(
     tmp_path: Path, more: dict[str, str], asr: str, sections: dict[str, Any], expected: bool
 ):
     files = {"voice/speech_recognition/asr_settings.yaml": asr or "{}\n", **experimental(**sections)}
-    assert interruptible(conversation(tmp_path, more, **files)) is expected
+    assert is_interruptible(conversation(tmp_path, more, **files)) is expected
 
 
 def test_the_greeting_may_be_interrupted_only_where_the_project_says_so(tmp_path: Path):
     found = conversation(tmp_path, **{"voice/speech_recognition/asr_settings.yaml": "barge_in: true\n"})
     found.turns = 0
-    assert not interruptible(found)
+    assert not is_interruptible(found)
     allowed = "barge_in: {enabled: true, allow_on_first_turn: true}\n"
     found = conversation(tmp_path, **{"voice/speech_recognition/asr_settings.yaml": allowed})
     found.turns = 0
-    assert interruptible(found)
+    assert is_interruptible(found)
 
 
 def test_after_so_many_interruptions_the_agent_speaks_on(tmp_path: Path):
     asr = "barge_in: {enabled: true, max_per_call: 2}\n"
     found = conversation(tmp_path, **{"voice/speech_recognition/asr_settings.yaml": asr})
     found.interruptions = 1
-    assert interruptible(found)
+    assert is_interruptible(found)
     found.interruptions = 2
-    assert not interruptible(found)
+    assert not is_interruptible(found)
 
 
 def test_words_to_expect_come_from_function_call_step_and_project(tmp_path: Path):
@@ -181,11 +181,11 @@ def test_a_language_has_its_own_recogniser_settings(tmp_path: Path):
 
 def test_interruptions_may_be_counted_and_forbidden_in_the_finer_settings(tmp_path: Path):
     found = conversation(tmp_path, **experimental(barge_in={"experimental_config": {"max_per_call": 1}}))
-    assert interruptible(found)
+    assert is_interruptible(found)
     found.interruptions = 1
-    assert not interruptible(found)
+    assert not is_interruptible(found)
     never = conversation(tmp_path / "b", **experimental(barge_in={"experimental_config": {"force_disable": True}}))
-    assert not interruptible(never)
+    assert not is_interruptible(never)
 
 
 def test_a_turn_models_settings_and_eager_finals_are_handed_on(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.flows.engine.model_request import ASSISTANT, REFUSAL, OutputChecks
+from callagent.agents.flows.engine.model_request import AI_DISCLOSURE, REFUSAL, OutputChecks
 from callagent.agents.flows.format.agent_settings import SafetyFilters
 from tests.agents.flows.support import driven, words, write_project
 
@@ -100,7 +100,7 @@ async def test_a_refused_sentence_is_replaced_in_call_and_history_and_noted(tmp_
     ]
     async with driven(write_project(tmp_path, files), *entries) as agent:
         await agent.start()
-        assert words(await agent.says("are you real")) == ["Sure.", ASSISTANT, "What else?"]
+        assert words(await agent.says("are you real")) == ["Sure.", AI_DISCLOSURE, "What else?"]
         assert words(await agent.says("teach me")) == [REFUSAL]
         await agent.says("fine")
         assert "real person" not in str(agent.model.messages()[1:])

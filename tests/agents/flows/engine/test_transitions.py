@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.flows.engine.decision import Position, Transition, move
+from callagent.agents.flows.engine.decision import Position, Transition, resolve_transition
 from callagent.agents.flows.format.project import Flow, Project
 from callagent.agents.flows.format.steps_and_topics import Step
 from tests.agents.flows.support import driven, flow_config, function, functions, step, steps, words, write_project
@@ -31,7 +31,7 @@ PROJECT = Project(Path("."), "p", flows={"A": flow("A", "one", "two"), "B": flow
     ],
 )
 def test_a_transition_enters(here: Position, transition: Transition, there: Position):
-    result = move(PROJECT, here, transition)
+    result = resolve_transition(PROJECT, here, transition)
     assert (result.position, result.entered, result.problem) == (there, True, None)
 
 
@@ -46,13 +46,13 @@ def test_a_transition_enters(here: Position, transition: Transition, there: Posi
     ],
 )
 def test_a_transition_to_nowhere_leaves_the_call_where_it_is(here: Position, transition: Transition, problem: str):
-    result = move(PROJECT, here, transition)
+    result = resolve_transition(PROJECT, here, transition)
     assert (result.position, result.entered) == (here, False)
     assert problem in (result.problem or "")
 
 
 def test_no_transition_is_no_move():
-    assert not move(PROJECT, Position("A", "one"), Transition()).entered
+    assert not resolve_transition(PROJECT, Position("A", "one"), Transition()).entered
 
 
 async def test_the_survey_is_the_projects_flow_of_that_name(tmp_path: Path):
