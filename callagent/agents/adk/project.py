@@ -63,7 +63,7 @@ class AdkProject:
     async def prompt_positions(
         self, at: datetime | None = None, state: Mapping[str, object] | None = None
     ) -> list[PromptPosition]:
-        return list(tree.tree_places(await self.prepare(), state or {}))
+        return list(tree.tree_prompt_positions(await self.prepare(), state or {}))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> tree.TreeAgent:
         return await self.open_observed(info, None)
@@ -76,7 +76,7 @@ class AdkProject:
         user = info.caller or ""
         # Nothing outlives the call of a caller without a number: `SharedState` keeps no keys and no artifacts for "".
         lease = await self._pool.lease({"id": info.call_id, "user_id": user, "app_name": self.name})
-        conversation = tree.Conversation(root, tree.State(self.shared.initial(user)), self.shared, user)
+        conversation = tree.Conversation(root, tree.State(self.shared.initial_values(user)), self.shared, user)
         settings = self._settings
         code = tree.WorkerClient(lease, conversation, settings.function_timeout, settings.agent_timeout)
         more = {} if observe is None else {"observe": observe}

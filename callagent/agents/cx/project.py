@@ -219,7 +219,9 @@ class CxProject:
         variables = {**self.app.variables, **(state or {})}
         root = await self._first.prepare()
         # Where traffic is split, the first version stands for all.
-        return list(tree.tree_places(root, variables, lambda node: engine.render(self.app, node.name, variables)))
+        return list(
+            tree.tree_prompt_positions(root, variables, lambda node: engine.render(self.app, node.name, variables))
+        )
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> engine.CxAgent:
         return await self.open_with(info, write_metric)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         ToolKind,
         phone_tool,
     )
-    from callagent.agents.tree.request import ModelRequest, tree_places
+    from callagent.agents.tree.request import ModelRequest, tree_prompt_positions
     from callagent.agents.tree.run_context import (
         CodeAnswer,
         CodeCall,
@@ -113,7 +113,7 @@ _MODULES = {
     "server_timeout": "worker_session",
     "text_content": "events",
     "texts": "events",
-    "tree_places": "request",
+    "tree_prompt_positions": "request",
 }
 
 __all__ = [
@@ -170,7 +170,7 @@ __all__ = [
     "server_timeout",
     "text_content",
     "texts",
-    "tree_places",
+    "tree_prompt_positions",
 ]
 
 __getattr__ = lazy_exports(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""Artifacts of a call and memories of its caller. The core keeps them, so that a replaced worker has lost nothing.
+"""Artifacts of a call and memories of its caller. The core keeps them, so that they survive the worker's replacement.
 
 A worker asks by a `worker_protocol.StorageRequest`, whose `what` is one of: `save` (`name`, `part`) → version number,
 `load` (`name`, `version`) → part or None, `names` → names, `remember` → None, `search` (`query`) → memory entries.
@@ -40,7 +40,7 @@ class CallStorage:
     """The artifacts and memories of one call, shared by its agents that run as tools."""
 
     def __init__(self, artifacts: Artifacts | None = None, memory: Memory | None = None, caller: str = "") -> None:
-        """`caller` is the number whose memories they are; when it is empty, memories end with the call."""
+        """`caller` is the number by which memories are kept; when it is empty, they end with the call."""
         self.artifacts = artifacts or Artifacts()
         self._memory = memory or Memory()
         self._call = object()
@@ -64,11 +64,11 @@ class CallStorage:
             case "search":
                 return self._memory.search(self._caller, str(message["query"]))
             case other:
-                raise ValueError(f"unknown question {other!r}")
+                raise ValueError(f"unknown storage request {other!r}")
 
     def remember(self, events: Sequence[Event]) -> None:
-        """Keep what was said in this call among the caller's memories, in place of what was kept of it before."""
-        # A tool may ask for it in the middle of the call, and the end of the call does it once more.
+        """Add this call's words to the caller's memories, replacing those of this call that are there already."""
+        # A tool may ask for it in the middle of the call, and it is done once more at the end of the call.
         self._memory.keep_call(self._caller, self._call, entries_of(events, datetime.now().isoformat()))
 
     def artifact_instruction(self) -> str:
@@ -76,7 +76,7 @@ class CallStorage:
         names = self.artifacts.names()
         return _ARTIFACTS.format(names=json.dumps(names)) if names else ""
 
-    def loaded(self, contents: Sequence[Content]) -> list[Content]:
+    def requested_artifacts(self, contents: Sequence[Content]) -> list[Content]:
         """Return the artifacts that the newest content asked for by `load_artifacts`; they go into one request only."""
         found: list[Content] = []
         # Only in the newest content: a model that needs an artifact again has to ask again, as the tool's status says.
@@ -86,12 +86,12 @@ class CallStorage:
             for name in names if response.get("name") == "load_artifacts" and isinstance(names, list) else ():
                 artifact = self.artifacts.find(str(name))
                 if artifact is not None:
-                    shown = [{"text": f"Artifact {name} is:"}, {"text": readable(artifact, str(name))}]
+                    shown = [{"text": f"Artifact {name} is:"}, {"text": artifact_text(artifact, str(name))}]
                     found.append({"role": "user", "parts": shown})
         return found
 
-    def memories(self, utterance: Content | None) -> Content | None:
-        """Return the memories that share words with what the caller said, or None when there are none."""
+    def matching_memories(self, utterance: Content | None) -> Content | None:
+        """Return the memories that share words with the caller's utterance, or None when there are none."""
         lines: list[str] = []
         for entry in self._memory.search(self._caller, " ".join(texts(utterance))):
             lines.append(f"Time: {entry['timestamp']}")
@@ -100,11 +100,11 @@ class CallStorage:
 
 
 def _concealed(part: PlainObject, conceal: Callable[[str], str]) -> PlainObject:
-    """Replace secure digits in an artifact's bytes: models read text files, so digits there are concealed as well."""
+    """Replace secure digits in an artifact's bytes, because a model may read them as text."""
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping) or not isinstance(blob.get("data"), bytes):
         return part
-    # Latin-1 gives every byte a character and back, so that binary data stays what it is.
+    # Latin-1 maps every byte to a character and back, so that binary data stays unchanged.
     text = conceal(blob["data"].decode("latin-1"))
     return {**part, "inline_data": {**blob, "data": text.encode("latin-1")}}
 
@@ -112,44 +112,47 @@ def _concealed(part: PlainObject, conceal: Callable[[str], str]) -> PlainObject:
 Files = dict[str, list[Part]]
 """Artifacts: the versions under each name, each `{"text"}` or `{"inline_data": {"mime_type", "data"}}`."""
 CALLER_PREFIX = "user:"
-"""Prefix of the names of a caller's own artifacts, which are there in the caller's next call."""
+"""Prefix of the names of a caller's own artifacts, which the caller's next call has too."""
 MAX_BYTES = 8 * 1024 * 1024
 """Bytes of all versions of a call's artifacts."""
-MAX_CALLERS_BYTES = 1024 * 1024
+MAX_CALLER_BYTES = 1024 * 1024
 """Bytes of all versions of a caller's own artifacts."""
 MAX_VERSIONS = 200
-"""Versions of a call's artifacts, and again of a caller's own."""
-_TEXTS = ("application/csv", "application/json", "application/svg+xml", "application/xml")
-_ENDINGS = (".csv", ".txt", ".json", ".xml")
+"""Versions of a call's artifacts, and again as many of a caller's own."""
+_TEXT_TYPES = ("application/csv", "application/json", "application/svg+xml", "application/xml")
+_TEXT_SUFFIXES = (".csv", ".txt", ".json", ".xml")
 
 
 class ArtifactRefused(CallagentError):
-    """An artifact is neither text nor data, or the call may keep no more."""
+    """The refusal of an artifact that is neither text nor data, or that exceeds a limit."""
 
 
 class Artifacts:
     """The named, versioned files that a call's code and agents keep. Nothing of them is written to disk."""
 
-    def __init__(self, callers: Files | None = None, keep: Callable[[Files], None] = lambda files: None) -> None:
-        """`callers` are the caller's own artifacts, which outlive the call; `keep` is called when they change."""
-        self._own: Files = {}
-        self._callers: Files = {} if callers is None else callers
-        self._keep = keep
+    def __init__(
+        self, caller_files: Files | None = None, on_change: Callable[[Files], None] = lambda files: None
+    ) -> None:
+        """`caller_files` are the caller's own artifacts, which outlive the call; `on_change` is called with them."""
+        self._call_files: Files = {}
+        self._caller_files: Files = {} if caller_files is None else caller_files
+        self._on_change = on_change
 
     def save(self, name: str, part: Part) -> int:
         """Add a version and return its number, from 0. Raises `ArtifactRefused`."""
-        files, limit = self._files(name), MAX_CALLERS_BYTES if name.startswith(CALLER_PREFIX) else MAX_BYTES
+        files, limit = self._files(name), MAX_CALLER_BYTES if name.startswith(CALLER_PREFIX) else MAX_BYTES
         # All versions count: project code may save the same name again and again.
         versions = [each for row in files.values() for each in row]
         size = _size(part)
         if size is None:
-            raise ArtifactRefused(f"'{name}': a text or data is needed")
+            raise ArtifactRefused(f"artifact '{name}' is neither a text nor inline data")
         if len(versions) >= MAX_VERSIONS or size + sum(_size(each) or 0 for each in versions) > limit:
-            raise ArtifactRefused(f"'{name}': {MAX_VERSIONS} artifacts of {limit >> 20} MiB together are kept, no more")
-        # A copy: whoever saves a part may go on changing it.
+            limits = f"at most {MAX_VERSIONS} versions and {limit >> 20} MiB of artifacts are kept"
+            raise ArtifactRefused(f"artifact '{name}' is refused: {limits}")
+        # A copy, because project code may go on changing the part that it saved.
         files.setdefault(name, []).append(copy.deepcopy(part))
-        if files is self._callers:
-            self._keep(files)
+        if files is self._caller_files:
+            self._on_change(files)
         return len(files[name]) - 1
 
     def load(self, name: str, version: int | None = None) -> Part | None:
@@ -160,18 +163,18 @@ class Artifacts:
         return versions[version] if 0 <= version < len(versions) else None
 
     def names(self) -> list[str]:
-        return sorted([*self._own, *self._callers])
+        return sorted([*self._call_files, *self._caller_files])
 
-    def find(self, wanted: str) -> Part | None:
-        """Return the newest version by a name as models write it: they may leave the prefix `user:` out."""
-        found = self.load(wanted)
-        return found if found is not None else self.load(f"{CALLER_PREFIX}{wanted}")
+    def find(self, name: str) -> Part | None:
+        """Return the newest version of an artifact; models may leave the prefix `user:` out of its name."""
+        found = self.load(name)
+        return found if found is not None else self.load(f"{CALLER_PREFIX}{name}")
 
     def _files(self, name: str) -> Files:
-        return self._callers if name.startswith(CALLER_PREFIX) else self._own
+        return self._caller_files if name.startswith(CALLER_PREFIX) else self._call_files
 
 
-def readable(part: Part, name: str) -> str:
+def artifact_text(part: Part, name: str) -> str:
     """Return an artifact as a text for a model; of binary data only name, type and size."""
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping):
@@ -179,7 +182,7 @@ def readable(part: Part, name: str) -> str:
     kind = str(blob.get("mime_type") or "application/octet-stream").partition(";")[0].strip().lower()
     data = blob.get("data") or b""
     raw = data if isinstance(data, bytes) else str(data).encode()
-    if kind.startswith("text/") or kind in _TEXTS or name.lower().endswith(_ENDINGS):
+    if kind.startswith("text/") or kind in _TEXT_TYPES or name.lower().endswith(_TEXT_SUFFIXES):
         return raw.decode("utf-8", "replace")
     size = len(raw) / 1024
     return f"[Binary artifact: {name}, type: {kind}, size: {size:.1f} KB. Content cannot be displayed inline.]"
@@ -197,7 +200,7 @@ def _size(part: Part) -> int | None:
 Entry = PlainObject
 """`{"id", "author", "timestamp", "content", "custom_metadata"}`."""
 MAX_CALLERS = 500
-"""Callers with memories; the one who has not called for longest is dropped first."""
+"""Callers with memories; the one whose last call is the oldest is dropped first."""
 MAX_CALLS = 10
 """Calls remembered of one caller."""
 MAX_ENTRIES = 200
@@ -207,14 +210,14 @@ MAX_FOUND = 10
 
 
 class Memory:
-    """What was said in earlier calls, by caller. It is searched by words, and gone when the server ends."""
+    """The words of earlier calls, by caller. They are searched by words, and lost when the server ends."""
 
     def __init__(self) -> None:
         self._callers: OrderedDict[Hashable, OrderedDict[Hashable, list[Entry]]] = OrderedDict()
 
     def keep_call(self, caller: Hashable, call: Hashable, entries: Iterable[Entry]) -> None:
-        """Keep the entries of a call in place of those kept of it before."""
-        # Both dicts are in the order of their last change: the first entry is the one to drop.
+        """Store the entries of a call, replacing earlier ones of the same call."""
+        # Both dicts are in the order of their last change, so the first entry is the one to drop.
         calls = self._callers.setdefault(caller, OrderedDict())
         calls[call] = list(entries)[-MAX_ENTRIES:]
         calls.move_to_end(call)
@@ -226,16 +229,16 @@ class Memory:
 
     def search(self, caller: Hashable, query: str) -> list[Entry]:
         """Return the entries that share the most words with the query; among equals, the oldest first."""
-        wanted = _words(query)
+        query_words = _words(query)
         found = []
         for entry in (each for call in self._callers.get(caller, {}).values() for each in call):
             text = " ".join(texts(entry["content"]))
-            has, folded = _words(text), unicodedata.normalize("NFC", text).lower()
-            # Japanese and Chinese have no spaces between words: a word of the query may be any part of the text.
-            shared = sum(word in has or (not word.isascii() and word in folded) for word in wanted)
+            words, folded = _words(text), unicodedata.normalize("NFC", text).lower()
+            # Japanese and Chinese have no spaces between words, so a word of the query may be any part of the text.
+            shared = sum(word in words or (not word.isascii() and word in folded) for word in query_words)
             if shared:
                 found.append((shared, entry))
-        # Python's sort is stable, so entries with as many shared words stay in the order in which they were said.
+        # Python's sort is stable, so entries with equally many shared words stay in the order in which they were said.
         found.sort(key=lambda each: -each[0])
         return [entry for _, entry in found[:MAX_FOUND]]
 
@@ -260,7 +263,7 @@ def entries_of(events: Sequence[Event], timestamp: str) -> list[Entry]:
 
 def _words(text: str) -> set[str]:
     """Return the words of a text, lowercased, and the Latin words inside words of other scripts."""
-    # NFC: recognisers and models write "é" as one character or as two.
+    # In normalisation form NFC, because recognisers and models write "é" as one character or as two.
     found = {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
     foreign = [word for word in found if not word.isascii()]
     return found | {part for word in foreign for part in re.findall(r"[a-z0-9_]+|[^a-z0-9_]+", word)}

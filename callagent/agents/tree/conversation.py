@@ -37,7 +37,7 @@ class State:
     def apply(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys on the core's side. Values that do not change are not sent to the worker."""
         # A copy, because the owner of the delta may go on changing the values in it.
-        # Most deltas repeat what the worker itself has written (`apply_worker_changes`): it need not be told of that.
+        # Most deltas repeat what the worker itself has written (`apply_worker_changes`), which it need not be sent.
         changed = copy.deepcopy({key: value for key, value in delta.items() if not self._has(key, value)})
         gone = [key for key in removed if key in self.values]
         self._set(changed, gone)
@@ -47,7 +47,7 @@ class State:
             self._unsent.pop(key, None)
 
     def apply_worker_changes(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
-        """Set and remove keys as the worker has done already."""
+        """Set and remove keys that the worker has set and removed in its own copy already."""
         self._set(copy.deepcopy(dict(delta)), removed)
 
     def unsent_changes(self) -> StateChanges:
@@ -77,9 +77,9 @@ class State:
 
 
 class SharedState:
-    """What outlives a call: `app:` keys of a project, and `user:` keys, artifacts and memories of its callers.
+    """The data that outlive a call: `app:` keys of a project, and `user:` keys, artifacts and memories of its callers.
 
-    It lives in this process only and is gone when the server ends. A caller without a number has nothing kept.
+    They are in this process only and are lost when the server ends. Nothing is kept for callers without a number.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class SharedState:
         if len(self._files) > MAX_USERS_WITH_FILES:
             self._files.popitem(last=False)
 
-    def initial(self, user: str) -> MutableJsonObject:
+    def initial_values(self, user: str) -> MutableJsonObject:
         """Return a copy of the keys that a call of this caller starts with."""
         return copy.deepcopy({**self._app, **self._users.get(user, {})})
 
@@ -127,11 +127,11 @@ _NOTHING = object()
 
 
 def merge_changes(before: PlainObject, changes: Sequence[Change]) -> list[Change]:
-    """Merge the changes that several pieces of code made side by side, each to its own copy of the state `before`.
+    """Merge the changes of code that ran concurrently, each piece on its own copy of the state `before`.
 
-    Returns the same changes brought into agreement, so that applying them in any order gives the merged state.
     `changes` are in the order in which the code ended: where two changed the same value, at whatever depth of nested
-    objects, the last one wins.
+    objects, the last one wins. Returns each change with its keys' merged values, so that applying the changes in any
+    order gives the merged state.
     """
     after: PlainObject = before
     for changed, removed in changes:
@@ -166,7 +166,7 @@ def _same(one: object, other: object) -> bool:
 
 
 class Conversation:
-    """The history and the state of a call. Only `append` adds to them, so that both say the same."""
+    """The history and the state of a call. Only `append` adds to them, so that they agree."""
 
     def __init__(
         self, root: Node, state: State, shared: SharedState, user: str, clock: Callable[[], float] | None = None
@@ -178,8 +178,8 @@ class Conversation:
         artifacts = Artifacts(shared.files(user), lambda files: shared.keep_files(user, files))
         self.storage = CallStorage(artifacts, shared.memory, user)
         self.events: list[Event] = []
-        self.revised = 0
-        """The worker knows the events below this index; those from it on are new or have been corrected."""
+        self.sent_events = 0
+        """Number of leading events that the worker knows; the events after them are new or have been corrected."""
         self._entered: Node | None = None
         self._shared = shared
         self._user = user
@@ -191,8 +191,8 @@ class Conversation:
         """Return the next number for an event or a tool call of this call."""
         return next(self._numbers)
 
-    def new_function(self) -> int:
-        """Return the next number for a function call that observers are told of."""
+    def new_function_number(self) -> int:
+        """Return the next number for a function call, which its `FunctionStarted` and `FunctionEnded` have."""
         return next(self._functions)
 
     def continue_from(self, outer: Conversation) -> None:
@@ -212,7 +212,7 @@ class Conversation:
         self.events.append(event)
 
     def enter(self, node: Node) -> bool:
-        """Note which agent has the conversation; return whether that is a change."""
+        """Note which agent has the conversation now; return whether it is another one than before."""
         changed, self._entered = self._entered is not node, node
         return changed
 
@@ -234,7 +234,7 @@ class Conversation:
         if newest is not None and newest.author == USER and (results := responses(newest.content)):
             return self._author_of_call(results[0]["id"]) or self.root
         for event in reversed(self.events):
-            # A failure event says nothing about who has the conversation.
+            # A failure event does not decide who has the conversation.
             if event.author == USER or event.error is not None:
                 continue
             if (target := self._transferred_to(event)) is not None:
@@ -247,7 +247,7 @@ class Conversation:
         return self.root
 
     def reopen(self, since: int) -> None:
-        """Drop the turn that began at event `since`: the caller goes on speaking and the whole utterance comes again.
+        """Drop the turn that began at event `since`, because the caller went on speaking; the next turn has all words.
 
         A turn in which a tool was called or the state changed stays, because that cannot be undone.
         """
@@ -256,20 +256,20 @@ class Conversation:
         if any(calls(event.content) or responses(event.content) or event.actions.state_delta for event in dropped):
             return
         del self.events[since:]
-        self.revised = min(self.revised, since)
+        self.sent_events = min(self.sent_events, since)
 
     def correct(self, since: int, heard_text: str) -> None:
         """Cut the agents' texts from event `since` on to the words that the caller has heard of them."""
         left = len(heard_text.split())  # words of `heard_text` that no event has used up yet
         utterances = [event for event in self.events[since:] if event.author != USER and texts(event.content)]
-        # The last utterance was interrupted even when all its words were heard.
+        # The last utterance counts as interrupted even when all its words were heard.
         for event in utterances[-1:]:
             event.interrupted = True
         for index in range(since, len(self.events)):
             event = self.events[index]
             if event.author == USER or not texts(event.content):
                 continue
-            # Only texts are cut. Calls and responses stay as they are: what tools did has happened.
+            # Only texts are cut. Calls and responses stay, because the tools have run.
             corrected = []
             for part in parts(event.content):
                 if part.get("text") and not part.get("thought"):
@@ -280,8 +280,8 @@ class Conversation:
                     part = {**part, "text": text}
                 corrected.append(part)
             event.content = {**(event.content or text_content("model")), "parts": corrected}
-            # The worker has the uncut event: it is sent again with the next request.
-            self.revised = min(self.revised, index)
+            # The worker has the uncut event, so it is sent again with the next request.
+            self.sent_events = min(self.sent_events, index)
 
     def _transferred_to(self, event: Event) -> Node | None:
         source = self.root.find(event.author) if event.actions.transfer_to_agent else None

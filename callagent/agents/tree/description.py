@@ -23,7 +23,7 @@ RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ProjectDescription:
-    """What a worker says of a project after importing it."""
+    """A worker's description of a project that it has imported."""
 
     answer: PlainObject
     """The worker's whole answer, whose fields depend on the project's format."""
@@ -40,7 +40,7 @@ async def describe(
 ) -> ProjectDescription:
     """Have a worker import the project and describe it. Raises `WorkerError`.
 
-    `on_file` is called with the file and line that workers are about to run, where they run files one by one.
+    `on_file` is called with each file and line that the worker is about to run, if it runs files one by one.
     """
 
     def on_message(message: PlainObject) -> None:
@@ -61,10 +61,10 @@ def _findings(answer: PlainObject, key: str) -> list[Finding]:
 
 
 class DescribedProject(Generic[T]):
-    """What is built from a project's description: `T` is the format's tree of agents.
+    """The format's tree of agents (`T`), built from a worker's description of the project.
 
-    A project opens without the tools of servers that are unreachable. They are tried again while calls go on, and
-    calls that open afterwards have the tools.
+    A project opens without the tools of unreachable servers. These are tried again while calls go on, and calls that
+    open afterwards have the tools.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class DescribedProject(Generic[T]):
     ) -> None:
         """`ask` gets the description and may raise `WorkerError`; `build` makes the tree from the worker's answer."""
         self._name = name
-        self._ask = ask
+        self._ask_worker = ask
         self._build = build
         self._built: T | None = None
         self._lock = asyncio.Lock()
@@ -81,12 +81,12 @@ class DescribedProject(Generic[T]):
         self._retry: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        """Return what was built last. Raises `ProjectError` and `WorkerError`, the first time only."""
+        """Return the tree that was built last. Raises `ProjectError` and `WorkerError`, the first time only."""
         # Calls that come while the project is described for the first time wait for that one description.
         async with self._lock:
             if self._built is None:
                 self._built = await self._describe()
-        # In a task of its own: no call that opens waits for a server that does not answer.
+        # In a task of its own, so that no call that opens waits for a server that does not answer.
         now = asyncio.get_running_loop().time()
         is_retrying = self._retry is not None and not self._retry.done()
         if self._retry_at is not None and now >= self._retry_at and not is_retrying:
@@ -99,7 +99,7 @@ class DescribedProject(Generic[T]):
             await asyncio.wait({self._retry})
 
     async def _describe(self) -> T:
-        described = await self._ask()
+        described = await self._ask_worker()
         if described.errors:
             listed = "\n".join(f"  {error}" for error in described.errors)
             raise ProjectError(f"{self._name} cannot be loaded:\n{listed}")

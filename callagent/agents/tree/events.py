@@ -46,13 +46,13 @@ class Actions:
     removed: list[str] = field(default_factory=list)
     """Keys removed from the state."""
     transfer_to_agent: str | None = None
-    """The last one set counts; empty: the conversation stays where it is."""
+    """The name of the agent to transfer to, of which the last one set counts; empty: the conversation stays."""
     escalate: bool = False
-    """Ends the loop or the parallel agent that runs its author."""
+    """Whether to end the loop or the parallel agent that runs the event's author."""
     skip_summarization: bool = False
-    """The model is not asked to put a tool's result into words."""
+    """Whether the model is not asked to put a tool's result into words."""
     other: dict[str, object] = field(default_factory=dict)
-    """Actions of one format, which the tree carries without knowing them."""
+    """Actions of one format, which the tree passes on without interpreting them."""
 
     def merge(self, plain: PlainObject) -> None:
         """Merge the actions of project code or of a tool into these."""
@@ -72,7 +72,7 @@ class Actions:
         plain: dict[str, object] = {}
         if self.skip_summarization:
             plain["skip_summarization"] = True
-        # The ADK's recorded events have it even when it is empty.
+        # The ADK's recorded events have `state_delta` even when it is empty.
         plain["state_delta"] = dict(self.state_delta)
         if self.transfer_to_agent is not None:
             plain["transfer_to_agent"] = self.transfer_to_agent
@@ -86,20 +86,20 @@ class Event:
     """One entry of a call's history."""
 
     author: str
-    """An agent's name, or `user`."""
+    """An agent's name, or `USER`."""
     content: Content | None = None
     actions: Actions = field(default_factory=Actions)
     branch: str = ""
     """`parent.child` for every parallel agent around the author, joined by dots; empty outside of them."""
     invocation_id: str = ""
-    """The turn that it belongs to."""
+    """The turn that the event belongs to."""
     id: str = ""
     long_running: tuple[str, ...] = ()
     """Identifiers of calls whose true result comes in a later turn."""
     error: tuple[str, str] | None = None
     """Kind and text of the error that ended the run."""
     interrupted: bool = False
-    """The caller interrupted it; its text is what the caller has heard."""
+    """Whether the caller interrupted it; its text is then what the caller has heard."""
     at: int = 0
     """Unix time in seconds; 0: unknown."""
 
@@ -164,7 +164,7 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
     answered = {response["id"] for content in contents for response in responses(content)}
     for content in contents:
         text, called = "\n".join(texts(content)), calls(content)
-        # Responses stand behind the content with their calls (`request._paired`), as models require.
+        # Responses follow the content with their calls (`request._paired`), as models require.
         for response in responses(content):
             yield {"role": "tool", "tool_call_id": response["id"], "content": _json(response["response"])}
         if called:
@@ -198,4 +198,4 @@ class RunFailed(Exception):
         self.kind = kind
         self.text = text
         self.recorded = recorded
-        """The history shows the failure already and gets no failure event."""
+        """Whether the history shows the failure already, so that it gets no failure event."""

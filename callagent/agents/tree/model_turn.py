@@ -28,27 +28,28 @@ class Answer:
     """A model's answer as far as it has been streamed."""
 
     requested: float
-    """When the request was sent, in the loop's seconds."""
+    """When the request was sent, in seconds of the event loop's clock."""
     parts: list[dict[str, Any]] = field(default_factory=list)
     first_token: float | None = None
     usage: Usage = _NO_USAGE
     spoken: bool = False
-    """Each sentence is spoken as soon as it is complete."""
+    """Whether each sentence is spoken as soon as it is complete."""
     sentences: list[str] = field(default_factory=list)
     """The sentences that were spoken."""
-    blank: bool = False
-    """The model answered with an empty text, which is an event of its own in the recorded traces."""
+    has_empty_text: bool = False
+    """Whether the model sent an empty text; recorded traces of the ADK have an event for it."""
     splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
 
     def feed(self, delta: Delta, now: float, new_id: str) -> list[str]:
-        """Take a piece of the stream; return the sentences that it completes."""
+        """Add a piece of the stream, its tool call with the identifier `new_id`; return the completed sentences."""
         if self.first_token is None and (delta.text or delta.tool_call):
             self.first_token = now
         self.usage = delta.usage or self.usage
         if delta.tool_call is not None:
             call = {"id": new_id, "name": delta.tool_call.name, "args": parse_arguments(delta.tool_call.arguments)}
             self.parts.append({"function_call": call})
-        self.blank = self.blank or not (delta.text or delta.tool_call or delta.usage or delta.progress)
+        is_empty = not (delta.text or delta.tool_call or delta.usage or delta.progress)
+        self.has_empty_text = self.has_empty_text or is_empty
         if not delta.text:
             return []
         if self.parts and "text" in self.parts[-1]:
@@ -59,7 +60,7 @@ class Answer:
 
     @property
     def content(self) -> Content:
-        return {"role": "model", "parts": self.parts or ([{"text": ""}] if self.blank else [])}
+        return {"role": "model", "parts": self.parts or ([{"text": ""}] if self.has_empty_text else [])}
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -74,10 +75,10 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
         run.emit(StepEntered(node.root.name, node.name))
     output = SavedOutput(node)
     while True:
-        event, waits = await _step(run, node, output)
-        # While a long-running tool of the same answer is pending, the target would answer without knowing its result:
-        # the transfer only takes effect in the next turn, by `Conversation.active`.
-        if event.actions.transfer_to_agent and waits and not run.nested:
+        event, awaits_tool = await _ask_once(run, node, output)
+        # While a long-running tool of the same answer is pending, the target would answer without knowing its result.
+        # So the transfer takes effect in the next turn, by `Conversation.active`.
+        if event.actions.transfer_to_agent and awaits_tool and not run.nested:
             return Outcome(awaits_tool=True)
         if event.actions.transfer_to_agent:
             return Outcome(transfer=transfer_target(node, event.actions.transfer_to_agent, nested=run.nested))
@@ -85,14 +86,14 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
             return Outcome(event.actions.escalate)
 
 
-async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bool]:
+async def _ask_once(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bool]:
     """Ask the model once and carry out its tool calls.
 
     Returns the last event, and whether a long-running tool has no result yet.
     """
     request = await _request(run, node)
     for offered in request.tools.values():
-        # The format's own behaviour: the agent fails when it asks the model, not when the project is opened.
+        # As in the formats' own runtimes, the agent fails when it asks the model, not when the project is opened.
         if offered.kind is ToolKind.UNAVAILABLE:
             raise RunFailed("ValueError", offered.description.replace("{model}", run.settings.model_name))
     _count_model_call(run)
@@ -104,7 +105,8 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bo
     called = calls(content)
     long_running = [call["id"] for call in called if (tool := request.tools.get(call["name"])) and tool.long_running]
     event.long_running = tuple(long_running)
-    # In the history before any tool runs: tools see the calls, and an interruption leaves a history that models accept.
+    # The event is added before any tool runs: tools see the calls, and an interruption leaves a history that models
+    # accept.
     output.save(event)
     run.append(event, spoken=spoken)
     if not called:
@@ -115,7 +117,10 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bo
 
 
 def _count_model_call(run: Run) -> None:
-    """Count a request to the model. Answers of callbacks in its place count too: they may go on for ever as well."""
+    """Count a request to the model, or a callback's answer in its place, which may repeat for ever as well.
+
+    Raises `RunFailed` above the limit.
+    """
     run.counters.model_calls += 1
     limit = run.settings.max_model_calls
     if run.counters.model_calls > limit:
@@ -141,7 +146,7 @@ async def _request(run: Run, node: LlmNode) -> ModelRequest:
 
 
 async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
-    """Run the before-model callbacks; return the content that one answers in the model's place, or None."""
+    """Run the before-model callbacks; return the content with which one answers in the model's place, or None."""
     if not node.callbacks.get(CallbackPoint.BEFORE_MODEL):
         return None
     answer = await finish_despite_interruption(
@@ -161,14 +166,14 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
 async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> tuple[Content, bool]:
     """Ask the model and run the after-model callbacks; return the answer and whether it has been spoken already."""
     run.observe(request)
-    checked = bool(node.callbacks.get(CallbackPoint.AFTER_MODEL))
+    has_callbacks = bool(node.callbacks.get(CallbackPoint.AFTER_MODEL))
     answer = Answer(asyncio.get_running_loop().time())
-    # Parallel branches would speak across each other, and what a callback may replace must not be heard before it has.
-    answer.spoken = run.speaks and not run.branch and not checked and node.output_schema is None
+    # Parallel branches would speak across each other, and callbacks may still replace the answer.
+    answer.spoken = run.speaks and not run.branch and not has_callbacks and node.output_schema is None
     try:
         await _stream(run, request, answer)
     except AnswerWithheld as error:
-        # What the caller has heard of the answer cannot be taken back, so the history has to say it.
+        # The words that the caller has heard cannot be taken back, so the history must contain them.
         if answer.spoken and answer.parts:
             _append_spoken(run, node, answer, Actions())
         content = await finish_despite_interruption(run, run.code.replace_withheld(run.invocation(node)))
@@ -181,11 +186,11 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
         raise
     except RunFailed:
         if answer.sentences:
-            # The sentence that the model had begun after them was never spoken.
+            # Without the unfinished last sentence, which was never spoken.
             answer.parts = [{"text": " ".join(answer.sentences)}]
             _append_spoken(run, node, answer, Actions())
         raise
-    if not checked:
+    if not has_callbacks:
         return answer.content, answer.spoken
     subject = {"llm_response": {"content": answer.content}}
     after = await finish_despite_interruption(
@@ -226,7 +231,7 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
 
 
 async def _speak_stream(run: Run, stream: AsyncGenerator[Delta, None], answer: Answer) -> None:
-    """Take the pieces of a stream as they come; speak each sentence as soon as it is complete."""
+    """Add the pieces of a stream to the answer as they come; speak each sentence as soon as it is complete."""
     loop = asyncio.get_running_loop()
     # Closing the stream frees the provider's connection, also when an interruption cancels this task.
     async with aclosing(stream) as deltas:

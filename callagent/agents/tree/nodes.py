@@ -1,4 +1,4 @@
-"""The agents of a tree and their tools, as a project declares them, those of the telephone among them.
+"""The agents of a tree and their tools, as a project declares them, and the tools of the telephone.
 
 All calls share them; they do not change.
 """
@@ -44,7 +44,7 @@ class Node:
     parent: Node | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A node has one parent: the description of a project refuses an agent with two places.
+        # A node has one parent, because the description of a project refuses an agent with two.
         for child in self.children:
             child.parent = self
 
@@ -70,7 +70,7 @@ class LlmNode(Node):
     instruction: str | None = ""
     """Text with placeholders (`request.fill_in`); None: project code makes the instruction for every request."""
     static_instruction: str = ""
-    """System prompt without placeholders; `instruction` then stands among the contents, before the caller's words."""
+    """System prompt without placeholders; `instruction` then goes into the contents, before the caller's words."""
     model: str = ""
     """The project's name of a model; empty: the one of the nearest ancestor that names one."""
     temperature: float | None = None
@@ -127,7 +127,7 @@ _NO_ARGUMENTS: PlainObject = {"type": "object", "properties": {}}
 
 
 class AddedContent(Enum):
-    """What a tool adds to every request of its agent: a list of the artifacts, or memories that match."""
+    """What a tool adds to every request of its agent: a list of the artifacts, or matching memories."""
 
     ARTIFACTS = "artifacts"
     MEMORIES = "memories"
@@ -165,21 +165,21 @@ class Tool:
     parameters: JsonSchema | None = None
     """JSON schema; None: the tool takes no arguments."""
     long_running: bool = False
-    """Its result is preliminary; the true one comes in a later turn."""
+    """Whether its result is preliminary, and the true one comes in a later turn."""
     asynchronous: bool = False
-    """`CODE`: the model goes on at once and learns the result in a later request."""
+    """`CODE`: whether the model goes on at once and gets the result with a later request."""
     timeout: float | None = None
     """`CODE`: seconds that a call may take; None: `TreeSettings.tool_timeout`."""
     agent: Node | None = None
     """`AGENT`: the agent."""
     skip_summarization: bool = False
-    """`AGENT`: the caller hears the result as it is; the model does not put it into words."""
+    """`AGENT`: whether the caller hears the result as it is, instead of the model putting it into words."""
     text: str = ""
     """Appended to the instruction: examples, or the tool's own explanation."""
     adds: AddedContent | None = None
     """What the tool adds to every request of its agent."""
     remembers: bool = False
-    """The call goes into the caller's memories when it ends, because this tool searches them."""
+    """Whether the tool searches the caller's memories, so that the call is added to them when it ends."""
     options: PlainObject = field(default_factory=dict)
     """`PHONE`: the options that the project set."""
 
@@ -229,8 +229,8 @@ _DIGIT_OPTIONS = ("max_digits", "end_key", "first_digit_timeout", "inter_digit_t
 
 
 def phone_tool(name: str, options: PlainObject) -> Tool:
-    """Make one of the three tools with a project's options."""
-    # The reason is the model's to give; everything else about a handoff is the project's.
+    """Make a tool of the telephone (`hang_up`, `hand_off` or `collect_digits`) with a project's options."""
+    # The model gives only the reason of a handoff; the project's options determine the rest.
     parameters = _REASON if name == HAND_OFF else None
     description = str(options.get("description") or _DESCRIPTIONS[name])
     return Tool(name, ToolKind.PHONE, description, parameters, options=options)

@@ -18,7 +18,7 @@ from callagent.agents.tree.run_context import (
     merged_actions,
     raise_error,
 )
-from callagent.agents.tree.transfer import line_after
+from callagent.agents.tree.transfer import extend_transfer_path
 
 
 async def run_agent(run: Run, node: Node) -> bool:
@@ -29,8 +29,8 @@ async def run_agent(run: Run, node: Node) -> bool:
     # A loop, not recursion: agents may transfer back and forth more often than Python's stack allows.
     finished: list[Node] = []
     outcome = Outcome()
-    # `line` and `events_before` only serve to name the author of a failure event (`_failure_author`).
-    line, events_before = [node], len(run.conversation.events)
+    # `path` and `events_before` only serve to name the author of a failure event (`_failure_author`).
+    path, events_before = [node], len(run.conversation.events)
     try:
         while not await _agent_callbacks(run, node, CallbackPoint.BEFORE_AGENT):
             outcome = await _run_kind(run, node)
@@ -38,25 +38,25 @@ async def run_agent(run: Run, node: Node) -> bool:
             if outcome.transfer is None:
                 break
             node = outcome.transfer
-            line, events_before = line_after(line, node), len(run.conversation.events)
-        # Only an agent that has ended by itself runs its after-agent callbacks. At the top of the tree that is the
-        # last one of the line; in a nested run those before it have waited for it, and follow from the last to the
-        # first. `outcome.transfer` is still set here when a before-agent callback ended the agent transferred to.
+            path, events_before = extend_transfer_path(path, node), len(run.conversation.events)
+        # After-agent callbacks run for the last agent, and in a nested run also for the agents that transferred and
+        # waited for it, from the last to the first. `outcome.transfer` is still set here when a before-agent callback
+        # ended the agent that was transferred to; at the top of the tree, no callbacks run then.
         if (outcome.transfer is not None or outcome.awaits_tool) and not run.nested:
             finished = []
         for node in reversed(finished):
             await _agent_callbacks(run, node, CallbackPoint.AFTER_AGENT)
     except RunFailed as failure:
-        failure.agent, failure.author = node.name, _failure_author(run, line, events_before)
+        failure.agent, failure.author = node.name, _failure_author(run, path, events_before)
         raise
     return outcome.escalated
 
 
-def _failure_author(run: Run, line: list[Node], events_before: int) -> str:
+def _failure_author(run: Run, path: list[Node], events_before: int) -> str:
     """Return the author of the failure event: the last agent that emitted an event in this run, or else the agent
     that transferred to the failing one."""
     events = run.conversation.events[events_before:]
-    return events[-1].author if events else line[-2:][0].name
+    return events[-1].author if events else path[-2:][0].name
 
 
 async def _run_kind(run: Run, node: Node) -> Outcome:
@@ -82,9 +82,10 @@ async def _run_loop(run: Run, node: LoopNode) -> bool:
         for child in node.children:
             if await run_agent(run.for_children(), child):
                 return True
-    # A limit that the project set ends the loop quietly; the engine's own limit means that it would never have ended.
+    # A limit that the project set is a normal end; at the engine's own limit, the loop would never have ended.
     if node.max_iterations is None and node.children:
-        raise RunFailed("RuntimeError", f"the loop '{node.name}' did not end within {limit} rounds")
+        remedy = "let one of its agents escalate, or set max_iterations"
+        raise RunFailed("RuntimeError", f"the loop '{node.name}' did not end within {limit} rounds; {remedy}")
     return False
 
 
@@ -100,8 +101,8 @@ async def _run_parallel(run: Run, node: ParallelNode) -> bool:
                 return True
         return False
     finally:
-        # Also when the turn is interrupted: no branch may go on speaking. Project code that a branch has begun goes on
-        # by itself (`finish_despite_interruption`).
+        # Also when the turn is interrupted, because no branch may go on speaking. Project code that a branch has begun
+        # still runs to its end (`finish_despite_interruption`).
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -119,25 +120,25 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
         run.append(Event(str(plain.get("author") or node.name), plain.get("content"), actions))
 
     async def run_child(code: ProjectCode, number: int) -> bool:
-        # The number comes from project code: it may only name an agent below this one.
+        # The number comes from project code, which may only name an agent below this one.
         child = next((each for each in node.walk() if each.code == number and each is not node), None)
         if child is None:
             raise RunFailed("ValueError", f"agent '{node.name}' may only run agents below it")
         return await run_agent(replace(run.for_children(), code=code), child)
 
-    async def whole() -> CodeAnswer:
+    async def run_and_record() -> CodeAnswer:
         # One coroutine, so that an interruption cannot come between the answer and the event that records it.
         answer = await run.code.agent(run.invocation(node), on_event, run_child)
         if has_changes(answer):
             run.append(Event(node.name, None, merged_actions(answer)))
         return answer
 
-    raise_error(await finish_despite_interruption(run, whole()))
+    raise_error(await finish_despite_interruption(run, run_and_record()))
     return escalated
 
 
 async def _agent_callbacks(run: Run, node: Node, point: CallbackPoint) -> bool:
-    """Run an agent's callbacks of a point; return whether one returned content, which is in the history then."""
+    """Run an agent's callbacks of a point; return whether one returned content, which is added to the history."""
     return bool(node.callbacks.get(point)) and await finish_despite_interruption(
         run, _call_agent_callbacks(run, node, point)
     )

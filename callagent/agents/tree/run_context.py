@@ -16,8 +16,8 @@ from callagent.agents.tree.request import ModelRequest
 from callagent.models import LanguageModel
 
 T = TypeVar("T")
-# Every turn ends in one of these three, so the call always knows whose move it is.
 Ending = Listen | Handoff | HangUp
+"""The last action of every turn, which decides how the call goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class TreeSettings:
     max_iterations: int = 500
     """Rounds of a loop that declares no limit; reaching it fails the turn."""
     parallel_tools: bool = True
-    """Tools of one model answer run at the same time; False: one after the other."""
+    """Whether tools of one model answer run at the same time; False: one after the other."""
     no_input_text: str = "(The caller said nothing.)"
-    """What the model is sent in place of a silent turn."""
+    """The text that the model gets as the caller's words in a silent turn."""
     max_silences: int = 3
     """Silent turns in a row; one more ends the call."""
     hangup_utterance: str = "Thank you for calling. Goodbye."
@@ -150,15 +150,15 @@ class Run:
     """Called with every request to the model."""
     finish_before_next_turn: Callable[[asyncio.Task[object]], None]
     """Registers a task that goes on when the turn is interrupted; the next turn waits for it."""
-    run_beside: Callable[[asyncio.Task[object]], None]
-    """Registers a task that goes on beside the next turns, until the call ends."""
-    decide: Callable[[Ending], None]
-    """Sets how the turn ends: in listening, a handoff or a hang-up."""
+    run_in_background: Callable[[asyncio.Task[object]], None]
+    """Registers a task that goes on during the next turns, until the call ends."""
+    add_ending: Callable[[Ending], None]
+    """Decides how the turn ends: by listening, a handoff or a hang-up."""
     run_agent: Callable[[Run, Node], Awaitable[bool]]
     """`run.run_agent`; a field because tools run agents and agents call tools."""
     branch: str = ""
     speaks: bool = True
-    """False in an agent that runs as a tool: its words are the tool's result and not spoken."""
+    """False in an agent that runs as a tool: its words are the tool's result and are not spoken."""
     nested: bool = False
     """Whether the agent runs below another one that waits for it.
 
@@ -183,7 +183,7 @@ class Run:
 
     def append(self, event: Event, *, spoken: bool = False) -> None:
         """Add an event to the history and speak its text, unless the caller has heard it already (`spoken`)."""
-        # The history first, then the words: an interruption by the first word must find the event to correct.
+        # The history comes before the words, because an interruption by the first word must find the event to correct.
         event.branch, event.invocation_id = self.branch, self.invocation_id
         self.conversation.append(event)
         if not spoken and (event.content or {}).get("role") == "model":
@@ -214,10 +214,10 @@ async def finish_despite_interruption(run: Run, coroutine: Coroutine[object, Non
     """Await a coroutine that must run to its end even when the turn is interrupted.
 
     An interruption cancels the turn's task. Project code may have changed the worker's state by then, and its answer
-    must be applied here: so the coroutine runs in a task of its own, which the next turn waits for.
+    must be applied here too. So the coroutine runs in a task of its own, which the next turn waits for.
     """
     task = asyncio.create_task(coroutine)
-    # Registered before it is awaited: the cancellation may come in the very next step of the loop.
+    # Registered before it is awaited, because the cancellation may come in the very next step of the loop.
     run.finish_before_next_turn(task)
     return await asyncio.shield(task)
 

@@ -11,7 +11,7 @@ _NUMBERS = {"integer": int, "number": float}
 
 
 def parse_output(text: str, schema: JsonSchema | None) -> object:
-    """Return the text itself without a schema, or else its JSON value. Raises `RunFailed` if that does not conform."""
+    """Return the JSON value of the text; without a schema, the text. Raises `RunFailed` if the value violates it."""
     if schema is None:
         return text
     # Models without a JSON mode may put their answer into a code block.
@@ -29,8 +29,8 @@ def parse_output(text: str, schema: JsonSchema | None) -> object:
 def conform(value: object, schema: JsonSchema) -> object:
     """Return the value as a pydantic class with this schema would hold it.
 
-    Digits become numbers, defaults are filled in, and null values are left out. Only what agents rely on is checked:
-    types, required keys and nested objects. Raises `ValueError` naming what is missing or wrong.
+    Numbers given as text become numbers, defaults are filled in, and null values are left out. Checked are types,
+    required keys and nested objects only. Raises `ValueError` naming what is missing or wrong.
     """
     return _conform(value, schema, schema.get("$defs") or {}, "")
 
@@ -70,9 +70,9 @@ def _object(value: object, schema: JsonSchema, definitions: JsonSchema, place: s
 
 
 class SavedOutput:
-    """The output of one run of an agent, written to the state under its `output_key`.
+    """The output of one run of an agent, written to the state under the agent's `output_key`.
 
-    Without a schema it is all that the agent says, including the words before a tool call.
+    Without a schema, the output is all that the agent says, including the words before a tool call.
     """
 
     def __init__(self, node: LlmNode) -> None:
@@ -80,9 +80,9 @@ class SavedOutput:
         self._text = ""
 
     def save(self, event: Event) -> None:
-        """Add the output to an event's state changes. Raises `RunFailed` when the text violates the output schema.
+        """Add the output to an event's state changes, before the event is added to the history.
 
-        It has to be called before the event is added to the history.
+        Raises `RunFailed` when the text violates the output schema.
         """
         found = [part["text"] for part in parts(event.content) if "text" in part and not part.get("thought")]
         text = "".join(found)

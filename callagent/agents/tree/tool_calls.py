@@ -50,20 +50,23 @@ async def call_tools(
 
     Returns that event, or None when no call has a response yet. Raises `RunFailed` when project code fails.
     """
-    # All begin before any ends: the record shows the calls of one answer in the order in which the model made them.
+    # All starts are reported before any end, so that the record shows the calls in the order in which the model made
+    # them.
     numbers = {call["id"]: _report_start(run, call) for call in called}
-    later = [call for call in called if _is_asynchronous(tools, call)]
+    asynchronous = [call for call in called if _is_asynchronous(tools, call)]
     responded = asyncio.Event()
-    for call in later:
-        run.run_beside(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], responded)))
-    answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in later}
-    answers |= await _carry_out_all(run, node, tools, [call for call in called if call not in later])
+    for call in asynchronous:
+        run.run_in_background(
+            asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], responded))
+        )
+    answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in asynchronous}
+    answers |= await _carry_out_all(run, node, tools, [call for call in called if call not in asynchronous])
     for call in called:
-        if call not in later:
+        if call not in asynchronous:
             _report_end(run, numbers[call["id"]], call, answers[call["id"]])
     event, failed = _response(run, node, tools, called, answers)
-    # Changes of `temp:` keys alone are not worth an event: the history leaves them out.
-    if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
+    # Changes of `temp:` keys alone make no event, because the history leaves these keys out.
+    if event.content is not None or any(not key.startswith(TEMP) for key in _changed_keys(event)):
         output.save(event)
         run.append(event)
     # This is set even if a failure is raised next, because asynchronous calls wait for it to add their results.
@@ -95,11 +98,11 @@ async def _carry_out_all(
     async def call_in_order(calls: Sequence[FunctionCall]) -> None:
         # Consecutive calls of project code go to the worker in one request; the engine's own tools keep their place
         # among them, because they see the state that the calls before them have left.
-        for is_code, some in itertools.groupby(calls, key=lambda call: _code_call(tools, call) is not None):
+        for is_code, consecutive in itertools.groupby(calls, key=lambda call: _code_call(tools, call) is not None):
             if is_code:
-                await call_code([code for call in some if (code := _code_call(tools, call))])
+                await call_code([code for call in consecutive if (code := _code_call(tools, call))])
             else:
-                for call in some:
+                for call in consecutive:
                     await call_engine(call)
 
     for group in _groups(run, called):
@@ -110,7 +113,7 @@ async def _carry_out_all(
     return answers
 
 
-def _changed(event: Event) -> list[str]:
+def _changed_keys(event: Event) -> list[str]:
     return [*event.actions.state_delta, *event.actions.removed]
 
 
@@ -127,7 +130,7 @@ async def _answer_later(
 ) -> None:
     """Carry out an asynchronous call and add its result to the history whenever it comes.
 
-    `responded` is set once the preliminary result is in the history: the true one has to follow it.
+    `responded` is set once the preliminary result is in the history, because the true one has to follow it.
     """
     # Only project code can be asynchronous (`Tool.asynchronous`).
     code_call = _code_call(tools, call)
@@ -182,7 +185,7 @@ def _response(
             continue
         tool = tools.get(call["name"])
         if tool is not None and tool.long_running and not answer.returned:
-            # It has no result yet, so there is no response and nothing follows from it.
+            # It has no result yet, so there is no response, and of its actions only the state changes apply.
             actions.merge({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
         actions.merge(answer.actions)
@@ -199,7 +202,7 @@ def _redirects(answer: CodeAnswer) -> bool:
 
 
 def _spoken_result(tool: Tool, answer: CodeAnswer) -> str:
-    """Return the result of an agent tool that skips summarization: the caller hears it as it is."""
+    """Return the result that the caller hears as it is, of an agent tool that skips summarization; empty: none."""
     if not tool.skip_summarization or answer.error or answer.returned in (None, "", {"result": None}):
         return ""
     if isinstance(answer.returned, dict) and "error" in answer.returned:
@@ -214,7 +217,7 @@ def as_result(returned: object) -> PlainObject:
 
 
 def _report_start(run: Run, call: FunctionCall) -> int:
-    number = run.conversation.new_function()
+    number = run.conversation.new_function_number()
     run.emit(FunctionStarted(number, call["name"], dict(call.get("args") or {})))
     return number
 
@@ -297,13 +300,13 @@ async def _carry_out(run: Run, tools: Mapping[str, Tool], tool: Tool | None, cal
         case ToolKind.CLIENT:
             # The client sends the result as the next turn. Without `Listen`, this turn would end with the fallback
             # utterance if it had no words.
-            run.decide(Listen())
+            run.add_ending(Listen())
             return CodeAnswer(None)
         case ToolKind.AGENT:
             return await run_agent_tool(run, tool, call["args"])
         case _:
             # Phone tools are the only other kind that models are offered.
-            run.decide(phone_ending(tool, call["args"]))
+            run.add_ending(phone_ending(tool, call["args"]))
             return CodeAnswer({"status": "ok"}, actions={"skip_summarization": True})
 
 
@@ -349,11 +352,11 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAn
     try:
         await run.run_agent(inner, node)
     finally:
-        # With its next request the worker is told to drop the nested conversation.
+        # The next request tells the worker to drop the nested conversation.
         await code.close()
     answer, has_spoken = _agent_result(conversation)
-    if pending := _unanswered(conversation):
-        # Its history is dropped when the tool returns, so a result that came later would have nowhere to go.
+    if pending := _pending_tools(conversation):
+        # The agent's history is dropped when the tool returns, so a later result would have nowhere to go.
         stopped = f"Error: agent '{node.name}' stopped waiting on {', '.join(pending)}, which cannot answer here."
         return replace(answer, returned=stopped)
     returned = parse_output(answer.returned, _output_schema(node) if has_spoken else None)
@@ -396,7 +399,7 @@ def _output_schema(node: Node) -> JsonSchema | None:
     return node.output_schema if isinstance(node, LlmNode) else None
 
 
-def _unanswered(conversation: Conversation) -> list[str]:
+def _pending_tools(conversation: Conversation) -> list[str]:
     """Return the names of the long-running tools that have no result yet."""
     events = conversation.events
     answered = {each["id"] for event in events for each in responses(event.content)}

@@ -104,17 +104,17 @@ def transfer_tool(targets: Sequence[Node]) -> Tool:
     return Tool(TRANSFER, ToolKind.TRANSFER, _DESCRIPTION, parameters)
 
 
-def line_after(line: Sequence[Node], target: Node) -> list[Node]:
-    """Return the line of agents that lead to the one that has the conversation, after a transfer to `target`.
+def extend_transfer_path(path: Sequence[Node], target: Node) -> list[Node]:
+    """Return the path of this turn's transfers down the tree after one more transfer, to `target`.
 
-    `line` holds, for the current turn, each agent that transferred to one below it; its last item has the
-    conversation. A transfer to a peer replaces the last item, one to the parent removes it.
+    The last agent of a path has the conversation; each agent before it transferred to one of its children. A transfer
+    to a peer replaces the last agent, one to the parent removes it.
     """
-    # `transfer_targets` allows no others: a child, a peer or the parent.
-    source = line[-1]
+    # `transfer_targets` allows only a child, a peer or the parent.
+    source = path[-1]
     if target.parent is source:
-        return [*line, target]
-    return [*line[: -1 if target.parent is source.parent else -2], target]
+        return [*path, target]
+    return [*path[: -1 if target.parent is source.parent else -2], target]
 
 
 def keeps_conversation(node: Node) -> bool:

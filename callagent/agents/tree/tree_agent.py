@@ -22,14 +22,14 @@ log = get_logger(__name__)
 
 
 def _observe_nothing(request: ModelRequest) -> None:
-    """Requests are only of interest to those who record them."""
+    """Do nothing: by default nobody records the requests to the model."""
 
 
 class TreeAgent:
-    """Implements `agents.protocol.Agent`."""
+    """The `agents.protocol.Agent` of one call whose project is an agent tree."""
 
     nested = False
-    """The turns' `Run.nested`: whether agents that transfer the conversation wait for the other one's end."""
+    """`Run.nested` of the turns: whether an agent that transfers waits until the other agent has ended."""
 
     def __init__(
         self,
@@ -50,22 +50,22 @@ class TreeAgent:
         self._observe = observe
         self._turns = 0
         self._silences = 0
-        self._turn_began = 0
+        self._turn_start = 0
         """Index of the first event after the caller's in the last turn."""
         self._endings: list[Ending] = []
         """How the turn is to end, as its tools decided; not empty after a turn that was interrupted."""
         self._unfinished: set[asyncio.Task[object]] = set()
         """Tasks of interrupted turns that the next turn waits for (`Run.finish_before_next_turn`)."""
-        self._beside: set[asyncio.Task[object]] = set()
-        """Tasks that go on beside the turns (`Run.run_beside`)."""
-        self._late: list[FunctionStarted | FunctionEnded] = []
-        """Function events of an interrupted turn, told at the beginning of the next one."""
+        self._background: set[asyncio.Task[object]] = set()
+        """Tasks that go on during the turns (`Run.run_in_background`)."""
+        self._late_events: list[FunctionStarted | FunctionEnded] = []
+        """Function events of an interrupted turn, emitted at the beginning of the next one."""
         self._handoff: MutableJsonObject | None = None
         self._closed = False
 
     async def start(self, emit: Emit) -> None:
         greeting = self._settings.greeting
-        self._turn_began = 0
+        self._turn_start = 0
         if greeting:
             root = self.conversation.root
             self.conversation.append(Event(root.name, text_content("model", greeting)))
@@ -77,11 +77,11 @@ class TreeAgent:
         # An interrupted turn may still have project code running. Its answer changes the state that this turn starts
         # from, so it has to come first; the timeouts of project code bound the wait.
         await self._settle()
-        for late in self._late:
-            emit(late)
-        self._late.clear()
-        if isinstance(turn, CallerTurn) and turn.reopens and self._turn_began:
-            self.conversation.reopen(self._turn_began - 1)
+        for late_event in self._late_events:
+            emit(late_event)
+        self._late_events.clear()
+        if isinstance(turn, CallerTurn) and turn.reopens and self._turn_start:
+            self.conversation.reopen(self._turn_start - 1)
         content = self._caller_content(turn)
         if self._silences > self._settings.max_silences:
             emit(Say(self._settings.hangup_utterance))
@@ -95,12 +95,12 @@ class TreeAgent:
         """Run one turn on what the caller said, or on the late result of a long-running tool."""
         invocation_id = f"turn-{self._turns}"
         self.conversation.take_caller(content, invocation_id)
-        self._turn_began = len(self.conversation.events)
+        self._turn_start = len(self.conversation.events)
         self.failure = None
         self._endings = []
-        actions = TurnActions(emit, self._late)
-        # In a task of its own, so that an interruption, which cancels `answer`, first closes the way to the caller and
-        # then cancels the turn: whatever the turn's agents and tools emit while they end is not spoken any more.
+        actions = TurnActions(emit, self._late_events)
+        # The turn runs in a task of its own. An interruption cancels `answer`, which closes `actions` before it cancels
+        # that task: words that agents and tools emit while they end are not spoken any more.
         running = asyncio.create_task(self._run(actions.emit, invocation_id, content, self._endings.append))
         try:
             await asyncio.wait({running})
@@ -114,16 +114,16 @@ class TreeAgent:
         emit(self._ending())
 
     def heard(self, text: str, *, cut: bool) -> None:
-        # Uncut, the caller has heard all that the history has.
+        # Without a cut, the caller has heard all that the history has.
         if cut:
-            self.conversation.correct(self._turn_began, text)
+            self.conversation.correct(self._turn_start, text)
 
     def filler_spoken(self, text: str) -> None:
         """Do nothing: fillers are in the call's record, and the model never sees them."""
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         await self._settle()
-        # Only projects that search memories pay for keeping them.
+        # Memories are kept only for projects that search them.
         if any(tool.remembers for node in self.conversation.root.walk() for tool in getattr(node, "tools", ())):
             self.conversation.storage.remember(self.conversation.events)
         return True
@@ -132,7 +132,7 @@ class TreeAgent:
         if self._closed:
             return
         self._closed = True
-        tasks = self._unfinished | self._beside
+        tasks = self._unfinished | self._background
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -156,7 +156,9 @@ class TreeAgent:
         self._silences = 0 if text else self._silences + turn.counts_as_silence
         return text_content("user", text or self._settings.no_input_text)
 
-    async def _run(self, emit: Emit, invocation_id: str, content: Content, decide: Callable[[Ending], None]) -> None:
+    async def _run(
+        self, emit: Emit, invocation_id: str, content: Content, add_ending: Callable[[Ending], None]
+    ) -> None:
         conversation = self.conversation
         run = Run(
             conversation=conversation,
@@ -168,8 +170,8 @@ class TreeAgent:
             user_content=content,
             observe=self._observe,
             finish_before_next_turn=lambda task: self._keep(task, self._unfinished),
-            run_beside=lambda task: self._keep(task, self._beside),
-            decide=decide,
+            run_in_background=lambda task: self._keep(task, self._background),
+            add_ending=add_ending,
             run_agent=run_agent,
             nested=self.nested,
         )
@@ -222,20 +224,20 @@ class TreeAgent:
             await asyncio.wait(set(self._unfinished))
 
 
-MAX_LATE = 200
+MAX_LATE_EVENTS = 200
 """Function events kept of an interrupted turn."""
 
 
 class TurnActions:
-    """The actions of one turn on their way to the call, until the turn has ended or is interrupted.
+    """The way of one turn's actions to the call, open until the turn has ended or is interrupted.
 
-    Project code may go on after that. Its function events are kept for the next turn, its words are dropped.
+    Project code may go on after that: its function events are kept for the next turn, its words are dropped.
     """
 
-    def __init__(self, emit: Emit, late: list[FunctionStarted | FunctionEnded]) -> None:
-        """`late` takes the function events that come when the turn is over."""
+    def __init__(self, emit: Emit, late_events: list[FunctionStarted | FunctionEnded]) -> None:
+        """`late_events` collects the function events that come after `close()`."""
         self._emit = emit
-        self._late = late
+        self._late_events = late_events
         self._closed = False
         self.spoke = False
         """Whether the turn has said anything."""
@@ -244,9 +246,9 @@ class TurnActions:
         self.spoke = self.spoke or isinstance(action, Say)
         if not self._closed:
             self._emit(action)
-        elif isinstance(action, FunctionStarted | FunctionEnded) and len(self._late) < MAX_LATE:
-            self._late.append(action)
+        elif isinstance(action, FunctionStarted | FunctionEnded) and len(self._late_events) < MAX_LATE_EVENTS:
+            self._late_events.append(action)
 
     def close(self) -> None:
-        """Emit nothing any more, because the turn is over."""
+        """Stop emitting, because the turn is over."""
         self._closed = True

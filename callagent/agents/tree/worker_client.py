@@ -1,4 +1,4 @@
-"""Project code in the call's worker, as the core asks for it. The messages are those of `worker_protocol`."""
+"""The core's half of `worker_protocol`: runs a call's project code by requests to the call's worker."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = get_logger(__name__)
 MAX_LOGS = 200
 """Log lines kept of one request; further ones are dropped."""
 MAX_SPARE_WORKERS = 4
-"""Tools of one call that run at the same time in workers of their own."""
+"""Tools of one call that may run at the same time in workers of their own."""
 C = TypeVar("C", bound="WorkerClient")
 OnMessage = Callable[[Plain], Awaitable[object]]
 LeaseSpare = Callable[[], Awaitable[Lease]]
-"""Lease another worker for the same call. Raises `WorkerError`."""
+"""Leases another worker for the same call. Raises `WorkerError`."""
 
 
 @dataclass(slots=True)
@@ -42,11 +42,12 @@ class _Worker:
     parallel_in_spares: bool = False
     tool_timeout: float | None = None
     spares: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SPARE_WORKERS))
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(worker_protocol.CALL))
+    request_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(worker_protocol.CALL_CONVERSATION))
+    """The numbers of the conversations."""
     released: list[int] = field(default_factory=list)
     replaced: int = 0
-    """How often the process was replaced; a conversation that has seen fewer replacements sends everything again."""
+    """How often the process was replaced. A client that has noted fewer replacements sends everything again."""
 
 
 class WorkerClient:
@@ -70,9 +71,9 @@ class WorkerClient:
             conversation: the call's events and state, which the client keeps in step with the worker's.
             timeout: seconds for a request.
             agent_timeout: seconds for a run of an agent that is project code.
-            lease_spare: leases workers for tools that the model does not wait for; without it they run in the
+            lease_spare: leases workers for tools that the model does not wait for; without it, these run in the
                 call's worker, one after the other.
-            parallel_in_spares: tools of one model answer run in spare workers, each from the same state.
+            parallel_in_spares: whether tools of one model answer run in spare workers, each from the same state.
             tool_timeout: seconds for tools that declare no timeout; None: `timeout`.
         """
         worker = _Worker(lease, timeout, agent_timeout, lease_spare, parallel_in_spares, tool_timeout)
@@ -82,7 +83,7 @@ class WorkerClient:
         return self._copy(WorkerClient, conversation)
 
     def _copy(self, kind: type[C], conversation: Conversation) -> C:
-        # Past the constructor, which makes a new `_Worker`: the copy shares this one's.
+        # Without the constructor, which would make a new `_Worker`; the copy shares this one's.
         inner = object.__new__(kind)
         inner._attach(self._worker, conversation)
         return inner
@@ -92,7 +93,7 @@ class WorkerClient:
         self._conversation = conversation
         self._number = next(worker.numbers)
         self._replaced = worker.replaced
-        self._one_at_a_time = worker.one_at_a_time
+        self._request_lock = worker.request_lock
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
         request: worker_protocol.CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
@@ -101,20 +102,20 @@ class WorkerClient:
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         """Run tool calls concurrently in spare workers where that is allowed, else in the call's worker.
 
-        In the call's worker, calls are grouped by timeout: a timeout kills the whole worker, so a call must not be
-        killed by the shorter timeout of another one.
+        In the call's worker, calls are grouped by timeout, because a timeout kills the whole worker: the shorter
+        timeout of one call must not kill another call.
         """
         lease_spare = self._worker.lease_spare
         if lease_spare is not None and parallel and len(calls) > 1 and self._worker.parallel_in_spares:
             single = [self._tools_request([call], self._timeout_of(call), parallel=False) for call in calls]
             return await self._run_side_by_side(lease_spare, invocation, single)
         answers: dict[int, CodeAnswer] = {}
-        # `dict.fromkeys`: each timeout once, in the order of the calls.
+        # `dict.fromkeys` gives each timeout once, in the order of the calls.
         for seconds in dict.fromkeys(map(self._timeout_of, calls)):
             indices = [index for index, call in enumerate(calls) if self._timeout_of(call) == seconds]
             group = [calls[index] for index in indices]
             request = self._tools_request(group, seconds, parallel=parallel)
-            # The model does not wait for these, and the call's worker has to stay free for the turns meanwhile.
+            # The model does not wait for asynchronous tools, and the call's worker must stay free for the next turns.
             if lease_spare is not None and all(call.tool.asynchronous for call in group):
                 answered = await self._run_in_spare(lease_spare, invocation, request)
             else:
@@ -163,36 +164,36 @@ class WorkerClient:
             await nested_run.close()
 
     async def close(self) -> None:
-        """Give the worker back; of an agent that ran as a tool, only have the worker drop its conversation."""
-        if self._number == worker_protocol.CALL:
+        """Give the worker back, or after an agent that ran as a tool, only have it drop that agent's conversation."""
+        if self._number == worker_protocol.CALL_CONVERSATION:
             await self._worker.lease.close()
         else:
             self._worker.released.append(self._number)
 
     def take_update(self) -> worker_protocol.ConversationUpdate:
-        """Return what the worker does not know yet, and regard it as known."""
+        """Return the changes that the worker does not know yet, and regard them as known."""
         conversation = self._conversation
         update: worker_protocol.ConversationUpdate = {
             "state": conversation.state.unsent_changes(),
-            "events_from": conversation.revised,
-            "events": [event.as_plain() for event in conversation.events[conversation.revised :]],
+            "events_from": conversation.sent_events,
+            "events": [event.as_plain() for event in conversation.events[conversation.sent_events :]],
         }
         conversation.state.mark_sent()
-        conversation.revised = len(conversation.events)
+        conversation.sent_events = len(conversation.events)
         return update
 
     def apply_changes(self, actions: PlainObject) -> None:
-        """Apply to the conversation's state what code in the worker did to its own."""
+        """Apply to the conversation's state the changes that code in the worker made to its copy."""
         self._conversation.state.apply_worker_changes(actions.get("state_delta") or {}, actions.get("removed") or ())
 
     async def _ask(
         self,
         invocation: Invocation,
         operation: worker_protocol.Operation,
-        answers: int,
+        answer_count: int,
         on_question: OnMessage | None = None,
     ) -> list[CodeAnswer]:
-        """Send a request to the call's worker. When the worker fails, all `answers` are that failure."""
+        """Send a request to the call's worker; return its answers, or `answer_count` failures if the worker fails."""
         logs: list[PlainObject] = []
         conceal = self._conversation.vault.conceal
 
@@ -205,23 +206,23 @@ class WorkerClient:
             _keep_log(logs, message)
             return None
 
-        # A lease runs one request at a time. What is sent is read under the lock: an answer that this request has
-        # waited for may have changed the state.
-        async with self._one_at_a_time:
+        # A lease runs one request at a time. The request is completed under the lock, because the answer to the one
+        # before it may change the state.
+        async with self._request_lock:
             try:
                 answered = await self._send(self._complete(invocation, operation), on_message)
             except WorkerError as error:
-                # The lease starts a new process from the last checkpoint: it has to be told everything again.
+                # The lease starts a new process from the last checkpoint, which has to be told everything again.
                 self._worker.replaced += 1
-                return self._failures(invocation, operation, error, logs, answers)
-            return [self._follow_answer(conceal(answer), logs) for answer in answered]
+                return self._failures(invocation, operation, error, logs, answer_count)
+            return [self._apply_answer(conceal(answer), logs) for answer in answered]
 
     async def _run_in_spare(
         self, lease_spare: LeaseSpare, invocation: Invocation, operation: worker_protocol.ToolsRequest
     ) -> list[CodeAnswer]:
-        """Run tool calls in a worker of their own, which knows the state of this moment.
+        """Run tool calls in a spare worker, which starts from the present state, and return their answers.
 
-        The call's worker stays free. The answers are not applied to the conversation: the caller does that.
+        The call's worker stays free. Applying the answers to the conversation is left to the caller of this method.
         """
         logs: list[PlainObject] = []
         conceal = self._conversation.vault.conceal
@@ -237,7 +238,7 @@ class WorkerClient:
             "state": {"set": dict(conversation.state.values), "removed": []},
             "events_from": 0,
             "events": [event.as_plain() for event in conversation.events],
-            "conversation": worker_protocol.CALL,
+            "conversation": worker_protocol.CALL_CONVERSATION,
             "released": [],
         }
         try:
@@ -271,8 +272,8 @@ class WorkerClient:
             return answer
 
         answers = await asyncio.gather(*map(run, requests))
-        # The first request's changes are in the state already (`_ask`). They are applied again with the others, because
-        # a later one may have changed the same object.
+        # The first request's changes are in the state already (`_ask`). They are merged and applied again, because
+        # another request may have changed the same object.
         changes = [(each.actions.get("state_delta") or {}, each.actions.get("removed") or ()) for each in ended]
         for answer, (changed, removed) in zip(ended, merge_changes(before, changes), strict=True):
             answer.actions = {**answer.actions, "state_delta": changed, "removed": removed}
@@ -284,18 +285,18 @@ class WorkerClient:
         worker = self._worker
         timeout = worker.agent_timeout if request["op"] == "agent" else request.get("seconds") or worker.timeout
         data = await worker.lease.run(dict(request), timeout=timeout, on_message=on_message)
-        # Only now is it certain that the worker has heard of the conversations that are over.
+        # The answer shows that the worker has dropped the conversations that were listed.
         worker.released = [each for each in worker.released if each not in request["released"]]
         return objects_at(data, "answers")
 
     def _complete(self, invocation: Invocation, operation: worker_protocol.Operation) -> worker_protocol.WorkerRequest:
-        """Add to an operation where it runs and what the worker does not know yet."""
+        """Add to an operation the place where it runs and the changes that the worker does not know yet."""
         conversation = self._conversation
-        # A replacement starts from the checkpoint, which has the values but neither events nor the core's own changes.
+        # A replacement worker starts from the checkpoint, which has neither events nor the core's own changes.
         if self._replaced != self._worker.replaced:
             self._replaced = self._worker.replaced
             conversation.state.mark_unknown()
-            conversation.revised = 0
+            conversation.sent_events = 0
         request = {
             **operation,
             "agent": invocation.node.code,
@@ -306,7 +307,7 @@ class WorkerClient:
         }
         return cast("worker_protocol.WorkerRequest", request)
 
-    def _follow_answer(self, answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer:
+    def _apply_answer(self, answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer:
         self.apply_changes(object_at(answer, "actions"))
         return _code_answer(answer, logs)
 
@@ -316,29 +317,29 @@ class WorkerClient:
         operation: worker_protocol.Operation,
         error: WorkerError,
         logs: Sequence[PlainObject],
-        answers: int,
+        answer_count: int,
     ) -> list[CodeAnswer]:
-        """Return the answers to a request that the worker did not answer."""
+        """Return `answer_count` failures as the answers to a request that the worker did not answer."""
         text = self._conversation.vault.conceal(str(error))
         log.warning("project_code_failed", op=operation["op"], agent=invocation.node.name, error=text)
-        return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in range(answers)]
+        return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in range(answer_count)]
 
 
 class _NestedClient(WorkerClient):
     """The project code of agents that a code agent runs.
 
-    The worker is busy with the code agent, which handles their requests while it waits for them.
+    The worker is busy with the code agent, which handles these agents' requests while it waits for their results.
     """
 
     _nested_run: NestedAgentRun
 
     def run_within(self, nested_run: NestedAgentRun) -> None:
         self._nested_run = nested_run
-        self._one_at_a_time = asyncio.Lock()
+        self._request_lock = asyncio.Lock()
 
     def nested(self, conversation: Conversation) -> WorkerClient:
         inner = self._copy(_NestedClient, conversation)
-        inner._nested_run, inner._one_at_a_time = self._nested_run, self._one_at_a_time
+        inner._nested_run, inner._request_lock = self._nested_run, self._request_lock
         return inner
 
     async def _send(self, request: worker_protocol.WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
@@ -348,8 +349,8 @@ class _NestedClient(WorkerClient):
 class NestedAgentRun:
     """A run of an agent below a code agent, while the code agent waits in the worker.
 
-    Both sides take turns over the code agent's questions: `start()` and `resume()` return the next request for
-    project code of the agent that runs, or its result once it has ended.
+    `start()` and `resume()` return the replies to the code agent's questions: the next request for project code by the
+    agent that runs, or this agent's result once it has ended.
     """
 
     def __init__(self, code: WorkerClient, run_child: RunChild) -> None:
@@ -364,21 +365,21 @@ class NestedAgentRun:
 
     async def start(self, agent: int) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
         """Start the agent with this number."""
-        inside = self._code._copy(_NestedClient, self._code._conversation)
-        # The same conversation, which the worker knows by the number of the code agent's client.
-        inside._number = self._code._number
-        inside.run_within(self)
-        self._child = asyncio.create_task(self._run(inside, agent))
-        return await self._next()
+        client = self._code._copy(_NestedClient, self._code._conversation)
+        # It is the same conversation, which the worker knows by the number of the code agent's client.
+        client._number = self._code._number
+        client.run_within(self)
+        self._child = asyncio.create_task(self._run(client, agent))
+        return await self._next_reply()
 
     async def resume(self, answers: list[PlainObject]) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
-        """Hand the answers to the last request on."""
+        """Pass on the answers to the last request."""
         if self._unanswered is not None and not self._unanswered.done():
             self._unanswered.set_result(answers)
-        return await self._next()
+        return await self._next_reply()
 
     async def ask(self, request: worker_protocol.WorkerRequest) -> list[PlainObject]:
-        """Wait until the worker has answered a request of the agent that runs. Raises `WorkerDied`."""
+        """Return the worker's answers to a request of the agent that runs. Raises `WorkerDied`."""
         if self._closed:
             raise WorkerDied("the agent that ran this one has ended")
         answered: asyncio.Future[list[PlainObject]] = asyncio.get_running_loop().create_future()
@@ -386,7 +387,7 @@ class NestedAgentRun:
         return await answered
 
     async def close(self) -> None:
-        """End the agent that still runs: the code agent is done or its worker is gone, so nobody answers any more."""
+        """End the agent that still runs, because the code agent or its worker, which would answer it, has ended."""
         self._closed = True
         waiting = [self._unanswered] if self._unanswered is not None else []
         while not self._requests.empty():
@@ -401,9 +402,9 @@ class NestedAgentRun:
     async def _run(self, code: WorkerClient, agent: int) -> bool:
         return await self._run_child(code, agent)
 
-    async def _next(self) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
+    async def _next_reply(self) -> worker_protocol.ChildRequest | worker_protocol.ChildResult:
         assert self._child is not None
-        # Whichever comes first: the child asks for project code, or it has ended.
+        # Wait until the child asks for project code or has ended.
         requested = asyncio.create_task(self._requests.get())
         await asyncio.wait({self._child, requested}, return_when=asyncio.FIRST_COMPLETED)
         if requested.done():
@@ -411,7 +412,7 @@ class NestedAgentRun:
             return {"request": request}
         requested.cancel()
         error = self._child.exception()
-        # The code agent may catch that its child has failed; a bug of ours is no failure of the child.
+        # The code agent may catch a failure of its child, but must not see an error of our own code as one.
         if error is not None and not isinstance(error, RunFailed):
             raise error
         escalated = error is None and self._child.result()

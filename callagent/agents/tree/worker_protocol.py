@@ -19,8 +19,8 @@ from typing import Literal, NotRequired, TypedDict
 from callagent.agents.tree.events import Content, Part, PlainObject
 from callagent.workers import Plain
 
-CALL = 0
-"""The number of the call's own conversation; agents that run as tools have the numbers that follow."""
+CALL_CONVERSATION = 0
+"""The number of the call's own conversation; those of agents that run as tools have the numbers that follow."""
 OUTSIDE_TURN = "alone"
 """The call identifier of a tool that is run outside of any turn; the worker runs no callbacks around it."""
 
@@ -41,14 +41,14 @@ class ActionsMessage(TypedDict, total=False):
 
 
 class StateChanges(TypedDict):
-    """State keys that the core has changed since the worker was told last."""
+    """State keys that the core has changed since its last message to the worker."""
 
     set: dict[str, object]
     removed: list[str]
 
 
 class ConversationUpdate(TypedDict):
-    """What the worker does not know yet of a conversation."""
+    """The changes of a conversation that the worker does not know yet."""
 
     state: StateChanges
     events_from: int
@@ -71,7 +71,7 @@ class ToolCallMessage(TypedDict):
 
 
 class CallbacksRequest(TypedDict):
-    """Run the callbacks of a point, in order, until one returns a result."""
+    """A request to run the callbacks of a point, in order, until one returns a result."""
 
     op: Literal["callbacks"]
     point: str
@@ -79,17 +79,17 @@ class CallbacksRequest(TypedDict):
 
 
 class ToolsRequest(TypedDict):
-    """Carry out tool calls with the tool callbacks around them."""
+    """A request to carry out tool calls with the tool callbacks around them."""
 
     op: Literal["tools"]
     calls: list[ToolCallMessage]
     parallel: bool
     seconds: float
-    """Deadline of the request: when it has passed, the worker is killed."""
+    """Time for the request, after which the worker is killed."""
 
 
 class AgentRequest(TypedDict):
-    """Make the agent's instruction, or run an agent that is project code."""
+    """A request to make the agent's instruction, or to run an agent that is project code."""
 
     op: Literal["instruction", "agent"]
 
@@ -106,7 +106,7 @@ class WorkerRequest(ConversationUpdate):
     invocation: InvocationMessage
     conversation: int
     released: list[int]
-    """Conversations that are over; the worker drops what it holds of them."""
+    """The numbers of conversations that are over and that the worker drops."""
     point: NotRequired[str]
     subject: NotRequired[Plain]
     calls: NotRequired[list[ToolCallMessage]]
@@ -122,11 +122,11 @@ class Answer(TypedDict):
     """The arguments of a callback as the code left them."""
     actions: ActionsMessage
     error: list[str] | None
-    """Kind and text; what the code did before it failed stands."""
+    """Kind and text of the error. Changes that the code made before it failed are kept."""
     traceback: str
     duration_ms: float
     ended: int
-    """The order in which the worker's answers came to an end."""
+    """A number that increases from answer to answer, in the order in which they were completed."""
 
 
 class StorageRequest(TypedDict):
@@ -152,7 +152,7 @@ class RunAgentMessage(TypedDict):
     ask: Literal[True]
     agent: int
     actions: ActionsMessage
-    """What the code agent did to the state before it let the other agent run."""
+    """The state changes that the code agent made before it let the other agent run."""
 
 
 class AnswersMessage(TypedDict):
@@ -162,13 +162,13 @@ class AnswersMessage(TypedDict):
 
 
 class ChildRequest(TypedDict):
-    """The agent that a code agent runs needs project code."""
+    """A request for project code by the agent that a code agent runs."""
 
     request: WorkerRequest
 
 
 class ChildResult(ConversationUpdate):
-    """The agent that a code agent ran has ended."""
+    """The end of the agent that a code agent ran."""
 
     error: list[str] | None
     escalated: bool

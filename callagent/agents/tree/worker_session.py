@@ -34,7 +34,7 @@ C = TypeVar("C")
 
 
 class LiveState(dict[str, object]):
-    """A dict that notes which keys were written, even when their values stayed the same."""
+    """A dict that notes which keys were written, even with the values that they had already."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         super().__init__(values or {})
@@ -77,13 +77,13 @@ class LiveConversation(Generic[E]):
     """The events as the format's objects."""
     _views: dict[str, JsonValue] = field(default_factory=dict)
     _pickles: dict[str, bytes] = field(default_factory=dict)
-    """The values as the last checkpoint has them."""
+    """The pickled values of the last checkpoint."""
 
     def take_state(self, changes: worker_protocol.StateChanges) -> None:
         """Apply the core's changes. A value whose JSON form is unchanged stays the object that the code put there."""
         for key, value in changes.get("set", {}).items():
             if key not in self.state or self._views.get(key) != value:
-                # Past `LiveState.__setitem__`: what the core wrote is no change of the code's.
+                # Not by `LiveState.__setitem__`, because a change by the core is not one by project code.
                 dict.__setitem__(self.state, key, value)
                 self._views[key] = _view(value)
         for key in changes.get("removed", ()):
@@ -92,7 +92,7 @@ class LiveConversation(Generic[E]):
 
     def take_changes(self) -> tuple[dict[str, JsonValue], list[str]]:
         """Return what code has changed since the last time: values by key, and removed keys."""
-        # `written` as well as the views: a key that was set to an equal value counts as changed in the ADK's events.
+        # `written` is compared too, because a key set to an equal value counts as changed in the ADK's events.
         views = {key: _view(value) for key, value in self.state.items()}
         changed = {
             key: view
@@ -108,7 +108,7 @@ class LiveConversation(Generic[E]):
         """Return the pickled values that have changed since the last checkpoint; None: the key is gone."""
         pickles: dict[str, bytes] = {}
         for key, value in self.state.items():
-            # Value by value: one that cannot be pickled, such as a connection, must not cost the others.
+            # Pickled one by one, because others must not be lost with a value that has no pickle, such as a connection.
             pickled = _pickled(value)
             if pickled is not None and len(pickled) <= PICKLE_LIMIT:
                 pickles[key] = pickled
@@ -122,7 +122,7 @@ class LiveConversation(Generic[E]):
         """Load the values that another worker's checkpoints kept."""
         for key, pickled in checkpoint.items():
             value = _unpickled(pickled)
-            if value is _UNKNOWN:
+            if value is _UNREADABLE:
                 continue
             dict.__setitem__(self.state, key, value)
             self._views[key] = _view(value)
@@ -130,34 +130,34 @@ class LiveConversation(Generic[E]):
 
 
 def _pickled(value: object) -> bytes | None:
-    """Return a value's pickle; None where it has none, so that a replacement gets the value's JSON form."""
+    """Return a value's pickle; None where it has none, so that a replacement worker gets the value's JSON form."""
     return contain(lambda: pickle.dumps(value, protocol=5), lambda _: None)
 
 
-_UNKNOWN = object()
+_UNREADABLE = object()
 
 
 def _unpickled(pickled: bytes) -> object:
-    """Return a value; `_UNKNOWN` where its class cannot be built again, so that the core sends the JSON form."""
-    return contain(lambda: pickle.loads(pickled), lambda _: _UNKNOWN)
+    """Return the pickled value, or `_UNREADABLE` where its class fails, so that the core sends the JSON form."""
+    return contain(lambda: pickle.loads(pickled), lambda _: _UNREADABLE)
 
 
 def _view(value: object) -> JsonValue:
-    """Return the value as JSON data that shares nothing with it."""
+    """Return the value as JSON data that shares no objects with it."""
     return to_json_or_note(value, VALUE_LIMIT)
 
 
 RETURN_LIMIT = 1024 * 1024
-"""Bytes of JSON of a result."""
-_ends = itertools.count()
+"""Bytes of JSON that a result of project code may have."""
+_end_numbers = itertools.count()
 """Numbers the answers in the order in which they ended."""
 _runner = asyncio.Runner()
-"""The event loop of the worker process. It stands still between requests; a new loop for each request would cost more
+"""The event loop of the worker process, which runs during requests only. A new loop for each request would cost more
 than most functions."""
 
 
 class ChildFailed(Exception):
-    """An agent that a code agent ran has failed; raised in the code agent."""
+    """The failure of an agent that a code agent ran; raised in the code agent."""
 
 
 class Subject(ABC):
@@ -176,8 +176,8 @@ class TreeSession(ABC, Generic[C, E]):
 
     def __init__(self, checkpoint: Mapping[str, bytes], channel: Channel) -> None:
         self.channel = channel
-        self._conversations: dict[int, LiveConversation[E]] = {worker_protocol.CALL: LiveConversation()}
-        self._conversations[worker_protocol.CALL].restore(checkpoint)
+        self._conversations: dict[int, LiveConversation[E]] = {worker_protocol.CALL_CONVERSATION: LiveConversation()}
+        self._conversations[worker_protocol.CALL_CONVERSATION].restore(checkpoint)
 
     # What a format brings ------------------------------------------------------------------------------------------
 
@@ -191,11 +191,11 @@ class TreeSession(ABC, Generic[C, E]):
 
     @abstractmethod
     def context(self, live: LiveConversation[E], request: worker_protocol.WorkerRequest, call_id: str | None) -> C:
-        """Return the context for a callback, or for a tool when there is a `call_id`."""
+        """Return the context for a tool if there is a `call_id`, else for a callback."""
 
     @abstractmethod
     def context_actions(self, context: C) -> Plain:
-        """Return what code asked for through its context, beside changes of the state."""
+        """Return the actions that code asked for through its context, beside changes of the state."""
 
     @abstractmethod
     def subject(self, point: str, context: C, plain: Plain, agent: int) -> Subject:
@@ -235,42 +235,42 @@ class TreeSession(ABC, Generic[C, E]):
         """Handle one request of the core. The checkpoint has the call's own state, not that of agent tools."""
         if request.get("op") == "describe":
             return self.describe()
-        # The core is our own side of the socket: its messages are not checked again.
+        # Messages are not checked, because the core on the other side of the socket is our own code.
         typed = cast("worker_protocol.WorkerRequest", request)
-        live = self._updated(typed)
+        live = self._update_conversation(typed)
         answers = _run(self._operate(typed, live))
-        checkpoint = live.checkpoint() if request["conversation"] == worker_protocol.CALL else {}
+        checkpoint = live.checkpoint() if request["conversation"] == worker_protocol.CALL_CONVERSATION else {}
         return {"answers": answers, "checkpoint": checkpoint}
 
     async def run_child(self, agent: int, live: LiveConversation[E]) -> list[E]:
         """Have the core run another agent while this code agent waits; return that agent's events.
 
-        The core runs the agent's model turns; what it needs of project code comes back as requests, which are handled
-        here until the result comes. Raises `ChildFailed`.
+        The core runs the agent's model turns. Its requests for project code are handled here until the result comes.
+        Raises `ChildFailed`.
         """
-        # What the code agent has written so far, so that the other agent sees it.
+        # The other agent has to see what the code agent has written to the state so far.
         changed, removed = live.take_changes()
         actions = {"state_delta": changed, "removed": removed}
         reply = self.channel.ask({"type": "run_agent", "agent": agent, "actions": actions, "ask": True})
         while "request" in reply:
             request: worker_protocol.WorkerRequest = reply["request"]
-            answers = await self._operate(request, self._updated(request))
+            answers = await self._operate(request, self._update_conversation(request))
             reply = self.channel.ask({"type": "answers", "answers": answers, "ask": True})
         before = len(live.events)
-        self._update(live, reply)
+        self._apply_update(live, reply)
         if reply.get("error"):
             raise ChildFailed(": ".join(reply["error"]))
         return live.events[before:]
 
-    def _updated(self, request: worker_protocol.WorkerRequest) -> LiveConversation[E]:
-        """Return the conversation of a request, brought up to date with the core's."""
+    def _update_conversation(self, request: worker_protocol.WorkerRequest) -> LiveConversation[E]:
+        """Bring the conversation of a request up to date with the core's, and return it."""
         for number in request.get("released") or ():
             self._conversations.pop(number, None)
         live = self._conversations.setdefault(request["conversation"], LiveConversation())
-        self._update(live, request)
+        self._apply_update(live, request)
         return live
 
-    def _update(self, live: LiveConversation[E], update: worker_protocol.ConversationUpdate) -> None:
+    def _apply_update(self, live: LiveConversation[E], update: worker_protocol.ConversationUpdate) -> None:
         live.take_state(update["state"])
         live.events[update["events_from"] :] = [self.event(each) for each in update["events"]]
 
@@ -303,7 +303,7 @@ class TreeSession(ABC, Generic[C, E]):
     async def _tools(
         self, request: worker_protocol.WorkerRequest, live: LiveConversation[E]
     ) -> list[worker_protocol.Answer]:
-        # Concurrent tools share the worker's one event loop: only coroutines run side by side, functions one by one.
+        # Concurrent tools share the worker's one event loop: only coroutines overlap, plain functions run one by one.
         jobs = [self._tool(request, live, call) for call in request["calls"]]
         if request.get("parallel"):
             return _reconciled(list(await asyncio.gather(*jobs)))
@@ -318,7 +318,7 @@ class TreeSession(ABC, Generic[C, E]):
     async def _around_tool(
         self, request: worker_protocol.WorkerRequest, call: worker_protocol.ToolCallMessage, context: C
     ) -> object:
-        """Run a tool with its callbacks: one before it may answer in its place, one after it may replace the result."""
+        """Run a tool and its callbacks: one before it may answer instead of it, one after it may replace the result."""
         agent = request["agent"]
         plain: Plain = {"tool": {"name": call["tool"]}, "args": call["args"]}
         subject = self.subject("before_tool", context, plain, agent)
@@ -343,10 +343,10 @@ class TreeSession(ABC, Generic[C, E]):
     async def _answer(
         self, live: LiveConversation[E], context: C | None, work: Awaitable[object]
     ) -> worker_protocol.Answer:
-        """Await a piece of work and return its result, its actions and its error as one answer."""
+        """Await project code and return its result, its actions and its error as one answer."""
         started = time.monotonic()
         returned, error, traceback = None, None, ""
-        # The state is read even after a failure: what the code did before it stands.
+        # The state is read even after a failure, because changes made before it are kept.
         try:
             returned = to_json(self.returned(await work), RETURN_LIMIT)
         except BaseException as raised:  # the edge of project code: sys.exit() ends the function only
@@ -361,7 +361,7 @@ class TreeSession(ABC, Generic[C, E]):
             "error": error,
             "traceback": traceback,
             "duration_ms": (time.monotonic() - started) * 1000,
-            "ended": next(_ends),
+            "ended": next(_end_numbers),
         }
 
 
@@ -396,7 +396,7 @@ def _run(work: Coroutine[object, None, list[worker_protocol.Answer]]) -> list[wo
     if threading.current_thread() is not threading.main_thread():
         return asyncio.run(work)
 
-    async def whole() -> list[worker_protocol.Answer]:
+    async def run_and_clean_up() -> list[worker_protocol.Answer]:
         answers = await work
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
@@ -404,4 +404,4 @@ def _run(work: Coroutine[object, None, list[worker_protocol.Answer]]) -> list[wo
         await asyncio.gather(*left, return_exceptions=True)
         return answers
 
-    return _runner.run(whole())
+    return _runner.run(run_and_clean_up())

@@ -17,8 +17,8 @@ from callagent.agents.tree.call_storage import (
     ArtifactRefused,
     Artifacts,
     Memory,
+    artifact_text,
     entries_of,
-    readable,
 )
 from callagent.agents.tree.events import Event
 from callagent.call_info import EndReason
@@ -120,7 +120,8 @@ async def test_a_file_that_is_too_large_is_the_tools_failure(tmp_path: Path) -> 
     async with driven(project, call("fill"), {"text": "Full."}, make_pool=ProcessPool) as agent:
         actions = await agent.says("Fill it.")
         assert words(actions) == ["Full."]
-        assert results(actions)["fill"] == "AskFailed: 'big': 200 artifacts of 8 MiB together are kept, no more"
+        refusal = "artifact 'big' is refused: at most 200 versions and 8 MiB of artifacts are kept"
+        assert results(actions)["fill"] == f"AskFailed: {refusal}"
 
 
 def test_files_are_bounded_and_their_versions_counted() -> None:
@@ -148,7 +149,7 @@ def test_files_are_bounded_and_their_versions_counted() -> None:
     ],
 )  # fmt: skip
 def test_files_are_shown_as_text_where_they_are_text(part: Any, name: str, text: str) -> None:
-    assert readable(part, name) == text
+    assert artifact_text(part, name) == text
 
 
 def said(*texts: str) -> list[Any]:

@@ -38,10 +38,10 @@ def test_temporary_keys_are_dropped() -> None:
 def test_app_keys_are_everybodys_and_user_keys_the_callers() -> None:
     shared = SharedState()
     shared.keep_changes("ada", {"app:x": 1, "user:y": 2, "z": 3, "temp:t": 4}, [])
-    assert shared.initial("ada") == {"app:x": 1, "user:y": 2}
-    assert shared.initial("bob") == {"app:x": 1}
+    assert shared.initial_values("ada") == {"app:x": 1, "user:y": 2}
+    assert shared.initial_values("bob") == {"app:x": 1}
     shared.keep_changes("", {"user:y": 5}, [])
-    assert shared.initial("") == {"app:x": 1}
+    assert shared.initial_values("") == {"app:x": 1}
 
 
 BEFORE = {"form": {"filled": {"a": 1}, "open": ["b"]}, "n": 1}

@@ -58,7 +58,8 @@ async def test_a_loop_of_code_that_nobody_ends_is_ended() -> None:
     code = Functions(agents={"idle": []})
     async with driven(root, code=code, settings=TreeSettings(max_iterations=5)) as tree:
         assert words(await tree.says("go")) == [TreeSettings().fallback_utterance]
-        assert str(tree.agent.failure) == "RuntimeError: the loop 'loop' did not end within 5 rounds"
+        remedy = "let one of its agents escalate, or set max_iterations"
+        assert str(tree.agent.failure) == f"RuntimeError: the loop 'loop' did not end within 5 rounds; {remedy}"
 
 
 async def test_parallel_children_do_not_see_each_other_and_know_what_was_before() -> None:

@@ -84,7 +84,7 @@ class CxAgent(tree.TreeAgent):
     def client_tool_calls(self) -> list[JsonValue]:
         """Return the calls of client functions in the last turn that the client has not answered yet."""
         # Calls of earlier turns were reported with those turns.
-        events = self.conversation.events[self._turn_began :]
+        events = self.conversation.events[self._turn_start :]
         called = {
             call["id"]: call
             for event in events

@@ -392,7 +392,7 @@ def _settle_deferred_speech(
         kept = [part for part in parts(event.content) if not part.get("text")]
         event.content = {**(event.content or {}), "parts": kept}
         # The worker has these events already; it is sent them again from the first that was changed.
-        conversation.revised = min(conversation.revised, index)
+        conversation.sent_events = min(conversation.sent_events, index)
 
 
 def _tell_model(conversation: Conversation, text: str, invocation: Invocation) -> None:
@@ -408,7 +408,7 @@ def _tell_model(conversation: Conversation, text: str, invocation: Invocation) -
         conversation.append(Event(USER, text_content("user", text), invocation_id=invocation.invocation_id))
         return
     events[index].content = {**content, "parts": [*(content.get("parts") or ()), {"text": text}]}
-    conversation.revised = min(conversation.revised, index)
+    conversation.sent_events = min(conversation.sent_events, index)
 
 
 async def _end_session(effects: TurnEffects, conversation: Conversation, arguments: JsonObject) -> None:
