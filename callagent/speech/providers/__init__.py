@@ -1,8 +1,8 @@
 """Recognisers and voices of speech providers. Each provider is one file, which declares its names in `DECLARATIONS`.
 
-A declaration is all that settings, messages and documentation know of a provider: a new one is a new file here. Reading
-the declarations imports every provider's file, also for the configuration, so these import what is heavy (aiohttp,
-websockets, the rules of texts) only when a connection is opened or an utterance spoken.
+Settings, messages and documentation know a provider by its declaration only: a new provider is a new file here. Reading
+the declarations, as the configuration does, imports every provider's file; so a file imports heavy modules (aiohttp,
+websockets, text_processing) only when it opens a connection or speaks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 @cache
 def declarations() -> Mapping[str, Declaration]:
-    """Return what all providers of this folder declare, by name and in the order of the names."""
+    """Return the declarations of all providers of this folder by name, sorted by name."""
     modules = (import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
     found: list[Declaration] = [one for module in modules for one in getattr(module, "DECLARATIONS", ())]
     return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.name)})
@@ -52,7 +52,7 @@ def open_provider_recognizer(name: str, settings: SpeechProvider) -> Recognizer:
 
 
 def open_provider_voice(name: str, settings: SpeechProvider) -> Voice:
-    """Open the voice declared as `name`; texts that it does not accept whole are given to it in parts."""
+    """Open the voice declared as `name`; texts that are too long for it are given to it in parts."""
     from callagent.speech.voice_wrappers import LongTextVoice
 
     opener = declarations()[name].voice

@@ -17,11 +17,12 @@ BASE_URL = "https://streaming.assemblyai.com"
 ENGLISH_MODEL = "universal-streaming-english"
 OTHER_MODEL = "universal-streaming-multilingual"
 MESSAGE_LIMIT = 1 << 18
+"""Bytes."""
 MAX_KEYWORDS = 100
 
 
 class AssemblyAiDialect:
-    """The messages of universal streaming: a `Turn` grows until `end_of_turn`, which our ForceEndpoint brings about."""
+    """The messages of universal streaming: a `Turn` grows until our ForceEndpoint; the last one has `end_of_turn`."""
 
     who: str = WHO
     joiner: str = " "
@@ -29,17 +30,18 @@ class AssemblyAiDialect:
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
-        self._forced = 0
+        self._requested_ends = 0
         """Ends of turns that we have asked for and that have not come yet."""
 
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
-        english = primary_language(settings.language) == "en"
+        is_english = primary_language(settings.language) == "en"
         query = {
-            "speech_model": self._settings.model or (ENGLISH_MODEL if english else OTHER_MODEL),
+            "speech_model": self._settings.model or (ENGLISH_MODEL if is_english else OTHER_MODEL),
             "sample_rate": "8000",
             "encoding": "pcm_mulaw",
             "format_turns": "false",
-            # The turn manager decides where an utterance ends: the model never is sure enough, and waits longest.
+            # The turn manager decides where an utterance ends. At 1.0 the model is never sure enough to end it, and
+            # it waits through 10 s of silence.
             "end_of_turn_confidence_threshold": "1.0",
             "max_turn_silence": "10000",
         }
@@ -48,17 +50,17 @@ class AssemblyAiDialect:
         url = self._settings.url(BASE_URL, f"/v3/ws?{urlencode(query)}", socket=True)
         return url, {"Authorization": self._settings.api_key}
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def opening_messages(self, settings: RecognizerSettings) -> Sequence[Message]:
         return ()
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio_message(self, ulaw: bytes) -> Message:
         return ulaw
 
-    def finish(self) -> Sequence[Message]:
-        self._forced += 1
+    def finish_messages(self) -> Sequence[Message]:
+        self._requested_ends += 1
         return ('{"type":"ForceEndpoint"}',)
 
-    def farewell(self) -> Sequence[Message]:
+    def closing_messages(self) -> Sequence[Message]:
         return ('{"type":"Terminate"}',)
 
     def receive(self, message: Message) -> RecognizedText | None:
@@ -70,13 +72,13 @@ class AssemblyAiDialect:
         if not isinstance(transcript := data.get("transcript"), str):
             raise ProviderError(f"{WHO} sent a turn without a transcript")
         if not data.get("end_of_turn"):
-            # The transcript has the words that stay; those that may change stand in the list only.
+            # `transcript` has only the words that will not change, `words` has all.
             text = " ".join(text_at(word, "text") for word in objects_at(data, "words"))
             return RecognizedText(TextKind.PARTIAL, text or transcript)
-        if not self._forced:
-            # The model has ended a turn by itself, after `max_turn_silence`: our utterance goes on.
+        if not self._requested_ends:
+            # The model has ended the turn by itself, after `max_turn_silence`; our utterance goes on.
             return RecognizedText(TextKind.COMMITTED, transcript)
-        self._forced -= 1
+        self._requested_ends -= 1
         return RecognizedText(TextKind.COMPLETE, transcript, mean_confidence(data, "words"))
 
 

@@ -9,7 +9,13 @@ from callagent.errors import ProviderError
 from callagent.json_values import JsonObject, objects_at, text_at
 from callagent.speech import protocol
 from callagent.speech.providers import connections
-from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceRecognizer, UtteranceText, wav, wide
+from callagent.speech.providers.recognizer_streams import (
+    WIDEBAND_RATE,
+    UtteranceRecognizer,
+    UtteranceText,
+    to_wav,
+    to_wideband,
+)
 
 WHO = "Azure"
 VOICE_URL = "https://eastus.tts.speech.microsoft.com"
@@ -21,7 +27,7 @@ class AzureVoice:
 
     speaks_ssml = True
     max_text_bytes = 5000
-    """Text for less than the ten minutes of an answer (Azure's documentation: Speech service quotas and limits)."""
+    """Bytes, spoken in less than ten minutes, the longest answer (Azure: Speech service quotas and limits)."""
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
@@ -44,12 +50,12 @@ class AzureVoice:
         await self._client.close()
 
     def _ssml(self, text: str, settings: protocol.VoiceSettings) -> str:
-        """Return the SSML of a request. Text without markup needs it, too: only SSML names the language and voice."""
+        """Return the SSML of a request, also for text without markup: only SSML names the language and the voice."""
         from callagent.speech.text_processing import escape_attribute, ssml_content
 
         voice = settings.name or self._settings.voice or VOICE
         inner = ssml_content(text)
-        # A rate relative to the voice's own: +20% for a speed of 1.2.
+        # The rate is relative to the voice's own: +20% for a speed of 1.2.
         if settings.speed != 1.0:
             inner = f'<prosody rate="{settings.speed - 1:+.0%}">{inner}</prosody>'
         language = escape_attribute(settings.language)
@@ -61,8 +67,9 @@ class AzureVoice:
 
 RECOGNIZER_URL = "https://eastus.stt.speech.microsoft.com"
 ANSWER_LIMIT = 1 << 20
+"""Bytes."""
 # Statuses of an utterance in which Azure recognised no speech.
-_NOTHING = ("NoMatch", "InitialSilenceTimeout", "BabbleTimeout")
+_NO_SPEECH = ("NoMatch", "InitialSilenceTimeout", "BabbleTimeout")
 
 
 class AzureRecognizer(UtteranceRecognizer):
@@ -73,21 +80,21 @@ class AzureRecognizer(UtteranceRecognizer):
     async def transcribe(self, pcm: bytes, settings: protocol.RecognizerSettings) -> UtteranceText:
         query = urlencode({"language": settings.language, "format": "detailed"})
         url = self._settings.url(RECOGNIZER_URL, f"/speech/recognition/conversation/cognitiveservices/v1?{query}")
-        # A region has one host for voices and one for recognisers; the settings name the first.
+        # A region has a host for voices and another for recognisers; the settings name the first one.
         url = url.replace(".tts.speech.", ".stt.speech.", 1)
         headers = {
             "Ocp-Apim-Subscription-Key": self._settings.api_key,
-            "Content-Type": f"audio/wav; codecs=audio/pcm; samplerate={WIDE_RATE}",
+            "Content-Type": f"audio/wav; codecs=audio/pcm; samplerate={WIDEBAND_RATE}",
             "Accept": "application/json",
         }
-        body = await self._client.body(url, headers, ANSWER_LIMIT, wav(wide(pcm), WIDE_RATE))
+        body = await self._client.body(url, headers, ANSWER_LIMIT, to_wav(to_wideband(pcm), WIDEBAND_RATE))
         return _read_result(connections.parse_object(WHO, body, ANSWER_LIMIT))
 
 
 def _read_result(answer: JsonObject) -> UtteranceText:
-    """Return the text of an answer of the format `detailed`. Raises `ProviderError`."""
+    """Return the text of an answer in the format `detailed`. Raises `ProviderError`."""
     status = answer.get("RecognitionStatus")
-    if status in _NOTHING:
+    if status in _NO_SPEECH:
         return UtteranceText("")
     if status != "Success":
         raise ProviderError(f"{WHO} reported {str(status)[:100]}")

@@ -18,22 +18,22 @@ from callagent.speech.providers.recognizer_streams import Message, RecognizedTex
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-Messages = asyncio.Queue[JsonObject | ProviderError]
-"""Messages of one utterance, or the error that ended its socket."""
+MessageQueue = asyncio.Queue[JsonObject | ProviderError]
+"""Messages of one utterance, and the error that ended its socket."""
 
 WHO = "Cartesia"
 BASE_URL = "https://api.cartesia.ai"
 VERSION = "2026-03-01"
-"""The API's date; a later one may change the messages."""
+"""The date of the API's version; a later one may change the messages."""
 SPEAK_MODEL = "sonic-3.5"
-# Voices have identifiers only; this is one of Cartesia's own.
+# Voices are named by identifiers only; this is one of Cartesia's own.
 VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
 ENGLISH_MODEL = "ink-2"
 OTHER_MODEL = "ink-whisper"
 MAX_KEYWORDS, KEYWORD_CHARACTERS = 100, 1200
 """Keywords of a request, and characters of all of them together."""
-MAX_WAITING = 2000
-"""Messages of one utterance that wait to be spoken; further ones are dropped."""
+MAX_QUEUED_MESSAGES = 2000
+"""Messages of one utterance that wait to be read by `speak()`; further ones are dropped."""
 
 
 def _headers(settings: protocol.SpeechProvider) -> dict[str, str]:
@@ -43,8 +43,8 @@ def _headers(settings: protocol.SpeechProvider) -> dict[str, str]:
 class CartesiaVoice:
     """A voice over one socket for all calls, opened with the first utterance and again after it was closed.
 
-    Messages carry the context that they belong to; the reader of the socket hands them to the utterance with that
-    context.
+    Each utterance has a context, whose identifier its messages carry; the reader of the socket puts them into the
+    context's queue.
     """
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
@@ -52,17 +52,17 @@ class CartesiaVoice:
         self._socket: ClientConnection | None = None
         self._opening = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
-        self._contexts: dict[str, Messages] = {}
+        self._contexts: dict[str, MessageQueue] = {}
 
     async def speak(self, text: str, settings: protocol.VoiceSettings) -> AsyncGenerator[protocol.SpeechChunk, None]:
         socket = await self._connect()
         context = uuid.uuid4().hex
-        messages: Messages = asyncio.Queue(MAX_WAITING)
+        messages: MessageQueue = asyncio.Queue(MAX_QUEUED_MESSAGES)
         self._contexts[context] = messages
         done = False
         try:
             await connections.send_message(WHO, socket, json.dumps(self._request(context, text, settings)))
-            # One deadline for the whole utterance: messages that trickle in do not put it off.
+            # The whole utterance has one deadline, which messages that trickle in do not postpone.
             deadline = asyncio.get_running_loop().time() + self._settings.total_timeout
             size, limit = 0, connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND)
             while not done:
@@ -70,7 +70,7 @@ class CartesiaVoice:
                 done = data.get("type") == "done"
                 if (chunk := _chunk(data)) is None:
                     continue
-                # Counted in bytes of μ-law, of which each has become two.
+                # The limit counts bytes of μ-law, each of which has become two of PCM.
                 size += len(chunk.pcm) // 2
                 if size > limit:
                     raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")
@@ -79,7 +79,7 @@ class CartesiaVoice:
                 raise ProviderError(f"{WHO} sent no audio")
         finally:
             del self._contexts[context]
-            # Interrupted or failed: what is not spoken any more is not to be made, nor charged.
+            # After a barge-in or a failure, Cartesia is to synthesise, and charge for, nothing more.
             if not done:
                 await self._cancel(socket, context)
 
@@ -106,7 +106,7 @@ class CartesiaVoice:
         return request
 
     async def _connect(self) -> ClientConnection:
-        # Two utterances at the same time open one socket.
+        # The lock makes two utterances that begin at the same time share one socket.
         async with self._opening:
             if self._socket is None or self._reader is None or self._reader.done():
                 url = self._settings.url(BASE_URL, "/tts/websocket", socket=True)
@@ -116,7 +116,7 @@ class CartesiaVoice:
             return self._socket
 
     async def _read(self, socket: ClientConnection) -> None:
-        """Hand each message to its context until the socket is closed, then the error to all that are left."""
+        """Deliver each message to its context until the socket is closed, then the error to all open contexts."""
         try:
             while True:
                 data = connections.parse_object(
@@ -134,7 +134,7 @@ class CartesiaVoice:
         if messages is not None and not messages.full():
             messages.put_nowait(message)
 
-    async def _next(self, messages: Messages, deadline: float) -> JsonObject:
+    async def _next(self, messages: MessageQueue, deadline: float) -> JsonObject:
         """Return the next message of an utterance. Raises `ProviderError`."""
         try:
             async with asyncio.timeout_at(deadline):
@@ -146,7 +146,7 @@ class CartesiaVoice:
         return data
 
     async def _cancel(self, socket: ClientConnection, context: str) -> None:
-        """Ask Cartesia to stop working on an utterance; a socket that is closed has done so."""
+        """Ask Cartesia to stop synthesising an utterance; with a closed socket, it has stopped already."""
         try:
             await connections.send_message(WHO, socket, json.dumps({"context_id": context, "cancel": True}))
         except ProviderError:
@@ -154,7 +154,7 @@ class CartesiaVoice:
 
 
 def _chunk(data: JsonObject) -> protocol.SpeechChunk | None:
-    """Return what a message adds to an utterance, None for one that adds nothing. Raises `ProviderError`."""
+    """Return the audio or the words of a message; None if it has neither. Raises `ProviderError`."""
     match data.get("type"):
         case "chunk":
             return protocol.SpeechChunk(connections.decode_ulaw(connections.decode_audio(WHO, data.get("data"))))
@@ -186,7 +186,7 @@ def _error(data: JsonObject) -> ProviderError:
 
 
 class CartesiaDialect:
-    """The messages of Cartesia's recogniser; `finalize` is answered with the rest of the text and `flush_done`."""
+    """The messages of Cartesia's recogniser; the answer to `finalize` is the rest of the text, then `flush_done`."""
 
     who: str = WHO
     joiner: str = ""
@@ -206,16 +206,16 @@ class CartesiaDialect:
         url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
         return url, _headers(self._settings)
 
-    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
+    def opening_messages(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio_message(self, ulaw: bytes) -> Message:
         return ulaw
 
-    def finish(self) -> Sequence[Message]:
+    def finish_messages(self) -> Sequence[Message]:
         return ("finalize",)
 
-    def farewell(self) -> Sequence[Message]:
+    def closing_messages(self) -> Sequence[Message]:
         return ("done",)
 
     def receive(self, message: Message) -> RecognizedText | None:

@@ -1,8 +1,9 @@
 """Connections to a provider: HTTP requests, WebSockets, JSON and audio formats.
 
-Whatever fails here is raised as a `ProviderError`, whose kinds decide what a line-up does next: `ProviderRefused` (the
-provider does not want the request), `ProviderTimeout` (it is too slow), or any other (the network, or what it sent is
-broken). Texts of providers end up in logs and records: they are bounded here, and scrubbed of keys by `ProviderError`.
+Every failure is raised as a `ProviderError`, whose kind decides what a line-up does next: `ProviderRefused` (the
+provider refuses the request), `ProviderTimeout` (it is too slow), or any other (the network or an answer is broken).
+`who` is the provider's name in errors. Texts of providers end up in logs and records: they are bounded here, and
+scrubbed of keys by `ProviderError`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
     Body = JsonObject | bytes | aiohttp.FormData
-    """What a request sends: an object goes as JSON, anything else as it is."""
+    """The body of a request: an object is sent as JSON, anything else unchanged."""
 
 T = TypeVar("T")
 MAX_REASON = 300
-"""Characters of a provider's own words in an error."""
+"""Characters of a provider's own text in an error."""
 
 
 def refusal(who: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
@@ -41,14 +42,14 @@ def refusal(who: str, status: int, headers: Mapping[str, str], body: bytes) -> P
     retry_after = parse_retry_after(headers.get("Retry-After", ""), time.time())
     if status in (408, 504):
         return ProviderTimeout(text)
-    # A 5xx with Retry-After tells as clearly as a 429 that asking again at once is of no use.
+    # A 5xx with Retry-After says as clearly as a 429 that asking again at once is of no use.
     if 400 <= status < 500 or retry_after is not None:
         return ProviderRefused(text, status, retry_after)
     return ProviderError(text)
 
 
 def reason_of(body: bytes) -> str:
-    """Return the words of an error body, wherever the provider puts them."""
+    """Return the text of an error from its JSON body, whichever field the provider uses; empty if there is none."""
     try:
         data = json_values.parse_json(body)
     except ValueError:
@@ -61,7 +62,7 @@ def reason_of(body: bytes) -> str:
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
-    """Return the seconds of a Retry-After, a number or a date (RFC 9110 §10.2.3); None for what is neither."""
+    """Return the seconds of a Retry-After, a number or a date (RFC 9110 §10.2.3); None if it is neither."""
     if value.strip().isdigit():
         return float(value)
     try:
@@ -71,15 +72,15 @@ def parse_retry_after(value: str, now: float) -> float | None:
 
 
 def parse_object(who: str, message: str | bytes, limit: int) -> JsonObject:
-    """Return a provider's JSON object. Raises `ProviderError` for anything else, and for what exceeds `limit`."""
+    """Return a provider's JSON object. Raises `ProviderError` for anything else, and for more than `limit` bytes."""
     if len(message) > limit:
-        raise ProviderError(f"{who} sent a message of {len(message)} bytes")
+        raise ProviderError(f"{who} sent a message of {len(message)} bytes; at most {limit} are accepted")
     try:
         data = json_values.parse_json(message)
     except ValueError:
-        raise ProviderError(f"{who} sent what is no JSON: {message[:80]!r}") from None
+        raise ProviderError(f"{who} sent a message that is not JSON: {message[:80]!r}") from None
     if not isinstance(data, Mapping):
-        raise ProviderError(f"{who} sent what is no JSON object: {message[:80]!r}")
+        raise ProviderError(f"{who} sent a message that is not a JSON object: {message[:80]!r}")
     return data
 
 
@@ -94,26 +95,27 @@ def decode_audio(who: str, encoded: JsonValue) -> bytes:
 
 
 def confidence_at(who: str, data: JsonObject, key: str) -> float:
-    """Return the confidence under `key`; 0.0 where there is none. Raises `ProviderError` for what is no number."""
+    """Return the confidence under `key`; 0.0 if there is none. Raises `ProviderError` if it is not a number."""
     found = data.get(key) or 0.0
     if not isinstance(found, int | float):
-        raise ProviderError(f"{who} sent a confidence that is no number")
+        raise ProviderError(f"{who} sent a confidence that is not a number")
     return float(found)
 
 
 def mean_confidence(data: JsonObject, key: str) -> float | None:
-    """Return the mean confidence of the words listed under `key`; None where they have none."""
+    """Return the mean confidence of the words listed under `key`; None if they have none."""
     confidences = [word.get("confidence") for word in objects_at(data, key)]
     numbers = [float(one) for one in confidences if isinstance(one, int | float)]
     return sum(numbers) / len(numbers) if numbers else None
 
 
 _MAX_ERROR_BODY = 4096
+"""Bytes of a refusal's body that are read for its reason."""
 _NOT_AUDIO = ("text/", "application/json", "application/xml", "application/problem+json")
 
 
 class ProviderClient:
-    """One provider's HTTP connections; `close()` ends them."""
+    """A client of one provider over HTTP; its requests share connections."""
 
     def __init__(self, who: str, settings: SpeechProvider) -> None:
         self._who = who
@@ -123,7 +125,7 @@ class ProviderClient:
     async def audio(self, url: str, headers: Mapping[str, str], limit: int, body: Body) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of an audio answer as they come.
 
-        Raises `ProviderError`, also for what is no audio, for more than `limit` bytes, and for none.
+        Raises `ProviderError`, also for an answer that is not audio, is empty or has more than `limit` bytes.
         """
         async with self._post(url, headers, body) as (response, deadline):
             # Some providers report an error with status 200 and a text.
@@ -139,7 +141,7 @@ class ProviderClient:
             raise ProviderError(f"{self._who} sent no audio")
 
     async def lines(self, url: str, headers: Mapping[str, str], limit: int, body: Body) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of an answer, empty ones left out. Raises `ProviderError`, also for a line beyond `limit`."""
+        """Yield the non-empty lines of an answer. Raises `ProviderError`, also for a line beyond `limit` bytes."""
         async with self._post(url, headers, body) as (response, deadline):
             rest = bytearray()
             async for part in self._parts(response, deadline):
@@ -171,11 +173,11 @@ class ProviderClient:
     async def _post(
         self, url: str, headers: Mapping[str, str], body: Body
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, float]]:
-        """Open the response with status 200, its body unread, and tell when it has to be over."""
+        """Send a request; yield its response with status 200 and unread body, and the deadline for the body."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settings.total_timeout
         data, json = (None, body) if isinstance(body, Mapping) else (body, None)
-        # The key must not follow a redirection to another host.
+        # A redirection to another host must not get the key.
         request = self._open_session().post(url, headers=headers, allow_redirects=False, data=data, json=json)
         response = await self._wait(request, clock() + self._settings.connect_timeout, "answer")
         try:
@@ -184,7 +186,7 @@ class ProviderClient:
                 raise refusal(self._who, response.status, response.headers, text)
             yield response, deadline
         finally:
-            # A connection whose body was not read to its end cannot carry the next request: it is closed.
+            # A connection whose body was not read to its end is closed, because it cannot carry the next request.
             if response.content.at_eof():
                 response.release()
             else:
@@ -195,7 +197,7 @@ class ProviderClient:
             yield part
 
     async def _wait(self, request: Awaitable[T], deadline: float, what: str) -> T:
-        """Return what is awaited; raise `ProviderError` where it fails, `ProviderTimeout` after the deadline."""
+        """Await `request`. Raises `ProviderError` if it fails, `ProviderTimeout` ("did not `what` in time") if late."""
         import aiohttp
 
         try:
@@ -210,7 +212,7 @@ class ProviderClient:
         import aiohttp
 
         if self._session is None:
-            # The deadlines are ours; a limit on connections would make calls wait for one another.
+            # `_wait` has the deadlines; a limit on connections would make calls wait for one another.
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
@@ -219,9 +221,11 @@ class ProviderClient:
 
 
 MESSAGE_LIMIT = 1 << 20
+"""Bytes."""
 PING_SECONDS = 5.0
-"""Time between two pings; a peer that is gone is noticed within twice as much."""
+"""Time between two pings; a lost peer is noticed within twice this time."""
 CLOSE_SECONDS = 1.0
+"""Time for the closing handshake of a socket."""
 
 
 async def open_socket(who: str, url: str, headers: Mapping[str, str], timeout: float) -> ClientConnection:
@@ -238,9 +242,9 @@ async def open_socket(who: str, url: str, headers: Mapping[str, str], timeout: f
             ping_interval=PING_SECONDS,
             ping_timeout=PING_SECONDS,
             max_size=MESSAGE_LIMIT,
-            # Audio does not get smaller, and compressing it takes the loop's time.
+            # Audio hardly gets smaller, and compressing it would delay the event loop.
             compression=None,
-            # As with HTTP above, no proxy of the environment is used: the settings say how a provider is reached.
+            # As with HTTP above, a proxy of the environment is not used: the settings say how a provider is reached.
             proxy=None,
         )
     except InvalidStatus as error:
@@ -259,7 +263,7 @@ async def send_message(who: str, socket: ClientConnection, message: str | bytes)
     try:
         await socket.send(message)
     except ConnectionClosed as error:
-        raise _closed(who, error) from None
+        raise _closed_error(who, error) from None
 
 
 async def receive_message(who: str, socket: ClientConnection) -> str | bytes:
@@ -269,7 +273,7 @@ async def receive_message(who: str, socket: ClientConnection) -> str | bytes:
     try:
         return await socket.recv()
     except ConnectionClosed as error:
-        raise _closed(who, error) from None
+        raise _closed_error(who, error) from None
 
 
 class SocketClosed(ProviderError):
@@ -280,7 +284,7 @@ class SocketClosed(ProviderError):
         self.code = code
 
 
-def _closed(who: str, error: Exception) -> SocketClosed:
+def _closed_error(who: str, error: Exception) -> SocketClosed:
     frame = getattr(error, "rcvd", None)
     reason = f"{frame.code} {frame.reason}".strip() if frame else "without a close frame"
     return SocketClosed(f"{who} closed the socket: {reason}", frame.code if frame else None)
@@ -290,13 +294,14 @@ def _closed(who: str, error: Exception) -> SocketClosed:
 
 ULAW_BYTES_PER_SECOND = 8000
 MAX_SECONDS_PER_CHARACTER = 1.0
-MIN_SECONDS = 10.0
-"""Seconds of audio that are allowed for the shortest text."""
+"""Audio that is accepted for each character, some 15 times as long as a voice needs."""
+MIN_LIMIT_SECONDS = 10.0
+"""Audio that is accepted for even the shortest text."""
 
 
 def max_audio_bytes(text: str, bytes_per_second: int) -> int:
-    """Return how many bytes of audio are accepted for `text`: no voice needs more, what exceeds them is garbage."""
-    return round(max(MIN_SECONDS, len(text) * MAX_SECONDS_PER_CHARACTER) * bytes_per_second)
+    """Return how many bytes of audio are accepted for `text`: no voice needs more, so any excess is garbage."""
+    return round(max(MIN_LIMIT_SECONDS, len(text) * MAX_SECONDS_PER_CHARACTER) * bytes_per_second)
 
 
 def decode_ulaw(ulaw: bytes) -> bytes:
@@ -310,14 +315,14 @@ def encode_ulaw(pcm: bytes) -> bytes:
 
 
 def strip_wav(who: str, audio: bytes) -> bytes:
-    """Return the samples of a WAV file; what is none is samples already. Raises `ProviderError` for a broken one."""
+    """Return the samples of a WAV file, or other audio unchanged. Raises `ProviderError` for a broken WAV file."""
     if not audio.startswith(b"RIFF"):
         return audio
     at = 12
     while at + 8 <= len(audio):
         size = int.from_bytes(audio[at + 4 : at + 8], "little")
         if audio[at : at + 4] == b"data":
-            # A file that was written as a stream has no size in its header: the samples go to its end.
+            # The header of a file that was written as a stream has size 0: the samples go to its end.
             return audio[at + 8 : at + 8 + size] if size else audio[at + 8 :]
         # A chunk of an odd size is followed by a byte of padding.
         at += 8 + size + size % 2
@@ -325,7 +330,7 @@ def strip_wav(who: str, audio: bytes) -> bytes:
 
 
 async def ulaw_chunks(audio: AsyncGenerator[bytes, None]) -> AsyncGenerator[SpeechChunk, None]:
-    """Yield μ-law bytes of any lengths as chunks."""
+    """Yield pieces of μ-law audio, of any lengths, as chunks of PCM."""
     async with aclosing(audio) as parts:
         async for part in parts:
             yield SpeechChunk(decode_ulaw(part))

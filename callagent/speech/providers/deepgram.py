@@ -17,11 +17,12 @@ BASE_URL = "https://api.deepgram.com"
 LISTEN_MODEL = "nova-3"
 SPEAK_MODEL = "aura-2-thalia-en"
 MESSAGE_LIMIT = 1 << 18
+"""Bytes."""
 MAX_KEYWORDS = 50
 
 
 class DeepgramDialect:
-    """The messages of Nova: results are of parts (`is_final`); the answer to our Finalize has `from_finalize`."""
+    """The messages of Nova: `is_final` marks a part that stays, `from_finalize` the answer to our Finalize."""
 
     who: str = WHO
     joiner: str = " "
@@ -43,22 +44,22 @@ class DeepgramDialect:
             # The turn manager decides where an utterance ends.
             ("endpointing", "false"),
         ]
-        # Nova 3 has replaced weighted keywords by key terms, under another name.
+        # Nova 3 has key terms in place of the weighted keywords of earlier models.
         name = "keyterm" if model.startswith("nova-3") else "keywords"
         query += [(name, word) for word in settings.keywords[:MAX_KEYWORDS]]
         url = self._settings.url(BASE_URL, f"/v1/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 
-    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
+    def opening_messages(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio_message(self, ulaw: bytes) -> Message:
         return ulaw
 
-    def finish(self) -> Sequence[Message]:
+    def finish_messages(self) -> Sequence[Message]:
         return ('{"type":"Finalize"}',)
 
-    def farewell(self) -> Sequence[Message]:
+    def closing_messages(self) -> Sequence[Message]:
         return ('{"type":"CloseStream"}',)
 
     def receive(self, message: Message) -> RecognizedText | None:
@@ -70,23 +71,21 @@ class DeepgramDialect:
         alternatives = objects_at(object_at(data, "channel"), "alternatives")
         if not alternatives or "transcript" not in alternatives[0]:
             raise ProviderError(f"{WHO} sent results without a transcript")
-        text, confidence = (
-            text_at(alternatives[0], "transcript"),
-            connections.confidence_at(WHO, alternatives[0], "confidence"),
-        )
+        text = text_at(alternatives[0], "transcript")
+        confidence = connections.confidence_at(WHO, alternatives[0], "confidence")
         kind = TextKind.COMMITTED if data.get("is_final") else TextKind.PARTIAL
         return RecognizedText(TextKind.COMPLETE if data.get("from_finalize") else kind, text, confidence)
 
 
 def open_recognizer(settings: protocol.SpeechProvider) -> SocketRecognizer:
-    """Open the recogniser; models named `flux-…` have an address and messages of their own."""
+    """Open the recogniser; the models `flux-…` have a dialect of their own."""
     if settings.model.startswith("flux"):
         return SocketRecognizer(lambda: FluxDialect(settings), settings.connect_timeout)
     return SocketRecognizer(lambda: DeepgramDialect(settings), settings.connect_timeout)
 
 
 class DeepgramVoice:
-    """A voice over HTTP. Its name is the model's (`aura-2-thalia-en`); the speed cannot be chosen."""
+    """A voice over HTTP. Each voice is a model (`aura-2-thalia-en`); the speed cannot be chosen."""
 
     max_text_bytes = 1000
     """Bytes. Aura refuses more than 2000 characters, and reads more than 1000 badly (Text-to-Speech, limits)."""
@@ -109,12 +108,13 @@ class DeepgramVoice:
 
 FLUX = "Deepgram Flux"
 MAX_TURN_MS = 60000
+"""The longest turn that Flux allows."""
 SILENCE = b"\xff" * 2400
-"""0.3 s of μ-law silence after the last word, so that all of it is transcribed when the end is asked for."""
+"""0.3 s of μ-law silence, sent after the utterance so that Flux transcribes its last word before the end."""
 
 
 class FluxDialect:
-    """The messages of Flux: each TurnInfo has the whole turn so far; the one with `EndOfTurn` is its last."""
+    """The messages of Flux: each TurnInfo has the whole turn so far; the last one has the event `EndOfTurn`."""
 
     who: str = FLUX
     joiner: str = " "
@@ -122,7 +122,7 @@ class FluxDialect:
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
-        self._forced = 0
+        self._requested_ends = 0
         """Ends of turns that we have asked for and that have not come yet."""
 
     def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
@@ -130,7 +130,7 @@ class FluxDialect:
             ("model", self._settings.model),
             ("encoding", "mulaw"),
             ("sample_rate", "8000"),
-            # At 1.0 the model never is sure enough: turns end by our ForceEndTurn, or after MAX_TURN_MS.
+            # At 1.0 the model is never sure enough: turns end by our ForceEndTurn, or after MAX_TURN_MS.
             ("eot_threshold", "1.0"),
             ("eot_timeout_ms", str(MAX_TURN_MS)),
         ]
@@ -140,18 +140,18 @@ class FluxDialect:
         url = self._settings.url(BASE_URL, f"/v2/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 
-    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
+    def opening_messages(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio_message(self, ulaw: bytes) -> Message:
         return ulaw
 
-    def finish(self) -> Sequence[Message]:
-        # Silence first: Flux transcribes with a delay, and would end the turn before its last word.
-        self._forced += 1
+    def finish_messages(self) -> Sequence[Message]:
+        # Without the silence, Flux would end the turn before its last word, because it transcribes with a delay.
+        self._requested_ends += 1
         return (SILENCE, '{"type":"ForceEndTurn"}')
 
-    def farewell(self) -> Sequence[Message]:
+    def closing_messages(self) -> Sequence[Message]:
         return ('{"type":"CloseStream"}',)
 
     def receive(self, message: Message) -> RecognizedText | None:
@@ -164,10 +164,10 @@ class FluxDialect:
             raise ProviderError(f"{FLUX} sent a turn without a transcript")
         if data.get("event") != "EndOfTurn":
             return RecognizedText(TextKind.PARTIAL, text)
-        if not self._forced:
-            # The longest turn that Flux allows is over; our utterance goes on.
+        if not self._requested_ends:
+            # Flux has ended the turn after MAX_TURN_MS; our utterance goes on.
             return RecognizedText(TextKind.COMMITTED, text)
-        self._forced -= 1
+        self._requested_ends -= 1
         return RecognizedText(TextKind.COMPLETE, text, connections.mean_confidence(data, "words"))
 
 

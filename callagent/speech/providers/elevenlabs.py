@@ -17,19 +17,21 @@ from callagent.speech.providers.recognizer_streams import Message, RecognizedTex
 WHO = "ElevenLabs"
 BASE_URL = "https://api.elevenlabs.io"
 SPEAK_MODEL = "eleven_flash_v2_5"
-# Voices have identifiers only; this is one of ElevenLabs' own.
+# Voices are named by identifiers only; this is one of ElevenLabs' own.
 VOICE = "21m00Tcm4TlvDq8ikWAM"
 LISTEN_MODEL = "scribe_v2_realtime"
 LINE_LIMIT = 1 << 20
+"""Bytes."""
 MESSAGE_LIMIT = 1 << 18
+"""Bytes."""
 MAX_KEYWORDS, KEYWORD_CHARACTERS = 50, 20
-"""Keywords of a request, and characters of each: ElevenLabs refuses more, and longer ones."""
+"""ElevenLabs refuses a request with more keywords, or with a longer one."""
 # Error types that mean the same as an HTTP status: they are raised as `ProviderRefused` with that status.
 _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "resource_exhausted": 429}
 
 
 class ElevenLabsVoice:
-    """A voice over HTTP, whose answer has the time of every character: word times are made from them."""
+    """A voice over HTTP. Its answer has the time of every character, from which the times of words are made."""
 
     max_text_bytes = 5000
     """Every model accepts this much (ElevenLabs' documentation: Models, character limits)."""
@@ -43,7 +45,7 @@ class ElevenLabsVoice:
         url = self._settings.url(BASE_URL, f"/v1/text-to-speech/{voice}/stream/with-timestamps?output_format=ulaw_8000")
         model = self._settings.model or SPEAK_MODEL
         body: MutableJsonObject = {"text": text, "model_id": model}
-        # Multilingual v2 accepts no language: it detects that of the text.
+        # Multilingual v2 accepts no language: it detects the language of the text.
         if "multilingual_v2" not in model:
             body["language_code"] = protocol.primary_language(settings.language)
         # The API refuses speeds outside of 0.7 to 1.2: speech at the nearest allowed speed is better than none.
@@ -80,18 +82,18 @@ def _audio(data: JsonObject) -> bytes:
 
 
 class _WordAssembler:
-    """Puts characters together to words, also where a word begins in one line of the answer and ends in the next."""
+    """The word assembled from timed characters; it may begin in one line of the answer and end in the next."""
 
     def __init__(self) -> None:
         self._word = ""
         self._start = self._end = 0.0
 
     def add_characters(self, alignment: JsonObject) -> tuple[protocol.WordTime, ...]:
-        """Take the characters of a line, which come in three lists side by side; return the words that end in them."""
+        """Add the characters of a line, given as three parallel lists; return the words that end in the line."""
         names = ("characters", "character_start_times_seconds", "character_end_times_seconds")
         found: list[protocol.WordTime] = []
         for character, start, end in zip(*(list_at(alignment, name) for name in names), strict=False):
-            # Times are a convenience: where one is missing, the words so far are used, and the audio goes on.
+            # Times can be done without: where one is missing, the words before it are used, and the audio goes on.
             if not (isinstance(character, str) and isinstance(start, int | float) and isinstance(end, int | float)):
                 break
             found += self._add(character, float(start), float(end))
@@ -112,7 +114,7 @@ class _WordAssembler:
 
 
 class ElevenLabsDialect:
-    """The messages of ElevenLabs' recogniser: audio in base64; a chunk with `commit` asks for the transcript."""
+    """The messages of ElevenLabs' recogniser: base64 audio chunks; one with `commit` asks for the transcript."""
 
     who: str = WHO
     joiner: str = " "
@@ -135,16 +137,16 @@ class ElevenLabsDialect:
         url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
         return url, {"xi-api-key": self._settings.api_key}
 
-    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
+    def opening_messages(self, settings: protocol.RecognizerSettings) -> Sequence[Message]:
         return ()
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio_message(self, ulaw: bytes) -> Message:
         return _chunk(ulaw, commit=False)
 
-    def finish(self) -> Sequence[Message]:
+    def finish_messages(self) -> Sequence[Message]:
         return (_chunk(b"", commit=True),)
 
-    def farewell(self) -> Sequence[Message]:
+    def closing_messages(self) -> Sequence[Message]:
         return ()
 
     def receive(self, message: Message) -> RecognizedText | None:

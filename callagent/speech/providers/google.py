@@ -15,14 +15,15 @@ from callagent.speech.providers.recognizer_streams import UtteranceRecognizer, U
 WHO = "Google"
 VOICE_URL = "https://texttospeech.googleapis.com"
 VOICE_ANSWER_LIMIT = 4 << 20
+"""Bytes."""
 
 
 class GoogleVoice:
-    """A voice over HTTP that sends an utterance in one piece; without a name the language's default voice speaks."""
+    """A voice over HTTP that answers with the whole utterance; without a name the language's default voice speaks."""
 
     speaks_ssml = True
     max_text_bytes = 4500
-    """Bytes. A request has at most 5000 with its escapes (Cloud Text-to-Speech, quotas and limits)."""
+    """Bytes. A request has at most 5000, escapes included (Cloud Text-to-Speech, quotas and limits)."""
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
@@ -33,7 +34,7 @@ class GoogleVoice:
         headers = {"X-Goog-Api-Key": self._settings.api_key}
         answer = await self._client.body(url, headers, VOICE_ANSWER_LIMIT, self._request(text, settings))
         content = connections.parse_object(WHO, answer, VOICE_ANSWER_LIMIT).get("audioContent")
-        # A WAV file, also where the encoding asked for is μ-law.
+        # Google sends a WAV file even for the encoding MULAW.
         audio = connections.strip_wav(WHO, connections.decode_audio(WHO, content or ""))
         if not audio:
             raise ProviderError(f"{WHO} sent no audio")
@@ -58,9 +59,10 @@ class GoogleVoice:
 
 
 RECOGNIZER_URL = "https://speech.googleapis.com"
-# Made for single utterances on the telephone, which is what this recogniser is given.
+# The model is made for single utterances on the telephone.
 LISTEN_MODEL = "telephony_short"
 TRANSCRIPT_LIMIT = 1 << 20
+"""Bytes."""
 MAX_PHRASES = 500
 MAX_ALTERNATIVES = 3
 
@@ -97,12 +99,12 @@ class GoogleRecognizer(UtteranceRecognizer):
 
 
 def _read_results(answer: JsonObject) -> UtteranceText:
-    """Join the results, which are consecutive parts of the utterance; where nothing was said there are none."""
+    """Join the results, which are consecutive parts of the utterance; there are none if nothing was said."""
     parts = [part for result in _objects(answer, "results") if (part := _objects(result, "alternatives"))]
     if any("transcript" not in one for part in parts for one in part):
         raise ProviderError(f"{WHO} sent results without a transcript")
     text = " ".join(text_at(part[0], "transcript").strip() for part in parts)
-    # Alternatives are of one part each: only where there is one part they are of the whole utterance.
+    # Each part has its own alternatives: they are alternatives of the utterance only if it has a single part.
     others = tuple(text_at(one, "transcript").strip() for one in parts[0][1:]) if len(parts) == 1 else ()
     confidences = [
         confidence for part in parts if (confidence := connections.confidence_at(WHO, part[0], "confidence"))
@@ -111,7 +113,7 @@ def _read_results(answer: JsonObject) -> UtteranceText:
 
 
 def _objects(data: JsonObject, key: str) -> list[JsonObject]:
-    """Return the list of objects under `key`, empty where there is none. Raises `ProviderError` for anything else."""
+    """Return the list of objects under `key`; empty if it is missing. Raises `ProviderError` for anything else."""
     found = objects_at(data, key)
     if data.get(key) and (not found or len(found) != len(list_at(data, key))):
         raise ProviderError(f"{WHO} sent results without a transcript")

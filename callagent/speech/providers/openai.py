@@ -24,8 +24,9 @@ SPEAK_MODEL = "gpt-4o-mini-tts"
 VOICE = "alloy"
 LISTEN_MODEL = "gpt-4o-mini-transcribe"
 ANSWER_LIMIT = 1 << 20
+"""Bytes."""
 SPEECH_BYTES_PER_SECOND = 48000
-"""`pcm` is 16 bits at 24 kHz; there is no 8 kHz."""
+"""The format `pcm` has 16 bits at 24 kHz; OpenAI offers no 8 kHz."""
 
 
 class OpenAiVoice:
@@ -35,7 +36,7 @@ class OpenAiVoice:
     """Bytes. `input` has at most 4096 characters, 2000 tokens for gpt-4o-mini-tts (API reference, create speech)."""
 
     def __init__(self, settings: protocol.SpeechProvider) -> None:
-        # Importing what resamples takes longer than a frame: not in a call.
+        # The resampler is imported now, because that takes longer than a frame and would be heard in a call.
         prepare_decimators()
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
@@ -62,7 +63,7 @@ class OpenAiVoice:
 
 
 class OpenAiRecognizer(streams.UtteranceRecognizer):
-    """A recogniser over HTTP, an utterance at a time; `openai-realtime` transcribes while it is spoken."""
+    """A recogniser over HTTP, an utterance at a time; `openai-realtime` transcribes while the caller speaks."""
 
     who = WHO
 
@@ -78,7 +79,7 @@ class OpenAiRecognizer(streams.UtteranceRecognizer):
         import aiohttp
 
         form = aiohttp.FormData()
-        form.add_field("file", streams.wav(pcm), filename="utterance.wav", content_type="audio/wav")
+        form.add_field("file", streams.to_wav(pcm), filename="utterance.wav", content_type="audio/wav")
         form.add_field("model", self._settings.model or LISTEN_MODEL)
         form.add_field("language", protocol.primary_language(settings.language))
         form.add_field("response_format", "json")
@@ -94,16 +95,17 @@ def _headers(settings: protocol.SpeechProvider) -> dict[str, str]:
 REALTIME = "OpenAI realtime"
 REALTIME_MODEL = "gpt-4o-mini-transcribe"
 MESSAGE_LIMIT = 1 << 18
-_EVENT = "conversation.item.input_audio_transcription."
-# The codes of errors that mean what an HTTP status does.
+"""Bytes."""
+_EVENT_PREFIX = "conversation.item.input_audio_transcription."
+# Error codes that mean the same as an HTTP status: they are raised as `ProviderRefused` with that status.
 _REFUSALS = {"invalid_api_key": 401, "insufficient_quota": 429, "rate_limit_exceeded": 429}
 
 
 class RealtimeDialect:
     """The messages of realtime transcription.
 
-    Each of our commits makes an item. Its transcript comes in pieces and then whole; the transcripts of two items may
-    come in any order, while ours are owed in the order of speaking.
+    Each of our commits makes an item, whose transcript comes in pieces and then whole. The transcripts of two items may
+    come in any order; they are passed on in the order of speaking.
     """
 
     who: str = REALTIME
@@ -113,63 +115,64 @@ class RealtimeDialect:
     def __init__(self, settings: protocol.SpeechProvider) -> None:
         self._settings = settings
         self._items: list[str] = []
-        """Items committed and not yet passed on, in their order."""
+        """Committed items whose transcripts are not yet passed on, in the order of speaking."""
         self._done: dict[str, str] = {}
-        """Transcripts of items that wait for an earlier one."""
+        """Item -> its transcript, which waits for that of an earlier item."""
         self._partial: dict[str, str] = {}
-        """The pieces of a transcript so far."""
+        """Item -> its transcript so far, from pieces."""
 
     def address(self, settings: protocol.RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         url = self._settings.url(BASE_URL, "/realtime?intent=transcription", socket=True)
         return url, {"Authorization": f"Bearer {self._settings.api_key}"}
 
-    def hello(self, settings: protocol.RecognizerSettings) -> Sequence[streams.Message]:
+    def opening_messages(self, settings: protocol.RecognizerSettings) -> Sequence[streams.Message]:
         return (json.dumps({"type": "session.update", "session": self._session(settings)}),)
 
-    def audio(self, ulaw: bytes) -> streams.Message:
+    def audio_message(self, ulaw: bytes) -> streams.Message:
         return json.dumps({"type": "input_audio_buffer.append", "audio": base64.b64encode(ulaw).decode()})
 
-    def finish(self) -> Sequence[streams.Message]:
+    def finish_messages(self) -> Sequence[streams.Message]:
         return ('{"type":"input_audio_buffer.commit"}',)
 
-    def farewell(self) -> Sequence[streams.Message]:
+    def closing_messages(self) -> Sequence[streams.Message]:
         return ()
 
     def receive(self, message: streams.Message) -> streams.RecognizedText | tuple[streams.RecognizedText, ...] | None:
         data = parse_object(REALTIME, message, MESSAGE_LIMIT)
         kind = str(data.get("type"))
         item = str(data.get("item_id"))
-        if kind == "error" or kind == _EVENT + "failed":
+        if kind == "error" or kind == _EVENT_PREFIX + "failed":
             raise _realtime_error(object_at(data, "error"))
         if kind == "session.created":
-            # A new socket: what the one before still owed does not come.
+            # The socket is new: transcripts that the previous one owed do not come any more.
             self._items.clear()
             self._done.clear()
             self._partial.clear()
         elif kind == "input_audio_buffer.committed":
             self._items.append(item)
-        elif kind == _EVENT + "delta":
-            return self._delta(item, data.get("delta"))
-        elif kind == _EVENT + "completed":
-            return self._completed(item, data.get("transcript"))
+        elif kind == _EVENT_PREFIX + "delta":
+            return self._read_piece(item, data.get("delta"))
+        elif kind == _EVENT_PREFIX + "completed":
+            return self._read_transcript(item, data.get("transcript"))
         return None
 
-    def _delta(self, item: str, text: object) -> streams.RecognizedText | None:
+    def _read_piece(self, item: str, text: object) -> streams.RecognizedText | None:
+        """Add a piece to the transcript of an item; return what is recognised if the item is the oldest."""
         if not isinstance(text, str):
-            raise ProviderError(f"{REALTIME} sent a piece without text")
+            raise ProviderError(f"{REALTIME} sent a piece of a transcript without text")
         self._partial[item] = self._partial.get(item, "") + text
-        # Pieces of a later item wait: a partial transcript is of the oldest utterance that is owed. Pieces may also
-        # come before we are told of the commit.
-        oldest = self._items[:1] in ([], [item])
-        return streams.RecognizedText(streams.TextKind.PARTIAL, self._partial[item].strip()) if oldest else None
+        # A partial transcript always belongs to the oldest utterance that is owed, so pieces of a later item wait.
+        # Pieces may also come before OpenAI confirms the commit.
+        is_oldest = self._items[:1] in ([], [item])
+        return streams.RecognizedText(streams.TextKind.PARTIAL, self._partial[item].strip()) if is_oldest else None
 
-    def _completed(self, item: str, text: object) -> tuple[streams.RecognizedText, ...]:
-        """Keep the transcript of an item; return all that are next in the order of speaking."""
+    def _read_transcript(self, item: str, text: object) -> tuple[streams.RecognizedText, ...]:
+        """Store the transcript of an item; return the transcripts that are next in the order of speaking."""
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a transcript without text")
         if item not in self._items:
-            # Without its place in the order the text cannot be given to an utterance.
-            raise ProviderError(f"{REALTIME} transcribed what was not committed")
+            # Without the item's place in the order, no utterance can be found for the text.
+            raise ProviderError(f"{REALTIME} sent the transcript of an item that was not committed")
         self._partial.pop(item, None)
         self._done[item] = text
         found = []

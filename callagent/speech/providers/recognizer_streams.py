@@ -1,10 +1,10 @@
 """Streams to a provider's recogniser: over a socket while the caller speaks, or an utterance at a time over HTTP.
 
-`SocketStream` holds one socket for each call; what goes over it is each provider's `Dialect`. Audio goes out between
-`begin()` and `finish()` only, with the half second before it; in between the socket is kept alive. `UtteranceStream`
-collects an utterance and asks once it is over: there are no partial transcripts.
+`SocketStream` holds one call's socket; each provider's `Dialect` makes and reads the messages on it. Audio is sent only
+from half a second before `begin()` until `finish()`; between utterances the socket is kept alive. `UtteranceStream`
+collects an utterance and sends it when it is over, so it has no partial transcripts.
 
-A stream that has failed says so in `failed` and answers nothing more: `FailoverStream` opens another one.
+A stream that fails sets `failed` and sends no more transcripts: `FailoverStream` opens another one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ log = get_logger(__name__)
 
 MESSAGE_BYTES = 3 * FRAME_BYTES
 """60 ms: some providers refuse less than 50 ms in a message."""
-MAX_WAITING = 1000
-"""Messages that wait to be sent, a minute of speech. Beyond them the socket is too slow to be of use and fails."""
+MAX_QUEUED_MESSAGES = 1000
+"""Messages that wait to be sent: a minute of speech. With more, the socket is too slow to be of use, and fails."""
 KEEP_ALIVE_SECONDS = 4.0
 """Time without a message of ours after which the dialect's `keep_alive` is sent."""
 FINAL_GRACE_SECONDS = 1.0
@@ -44,14 +44,14 @@ Message = str | bytes
 
 
 class TextKind(Enum):
-    """How much the provider has settled on a text."""
+    """Whether a recognised text may still change."""
 
     PARTIAL = "partial"
-    """The words since the last committed part; they replace the ones before and may change again."""
+    """The words after the last committed part; the next partial text replaces them."""
     COMMITTED = "committed"
-    """A part that stays as it is."""
+    """A part of the utterance that does not change any more."""
     COMPLETE = "complete"
-    """The answer to `finish()`; its text is a last committed part."""
+    """The answer to `finish()`; its text is the last committed part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +68,34 @@ Address = tuple[str, Mapping[str, str]]
 
 
 class Dialect(Protocol):
-    """The messages of one provider's socket, in both directions. Without I/O; one for each stream."""
+    """The messages of one provider's socket, in both directions. Each stream has its own dialect, which does no I/O."""
 
     who: str
     """The provider's name in errors and logs."""
     joiner: str
-    """What stands between committed parts: a space, where the provider's parts have none at their ends."""
+    """The separator of committed parts: a space, or empty if the provider's parts bring their own."""
     keep_alive: str | None
     """The message for a silent socket; None: the provider needs none."""
 
     def address(self, settings: RecognizerSettings) -> Address:
-        """Return where a socket for utterances with these settings leads."""
+        """Return URL and headers of a socket for utterances with these settings."""
 
-    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+    def opening_messages(self, settings: RecognizerSettings) -> Sequence[Message]:
         """Return the first messages on a new socket."""
 
-    def audio(self, ulaw: bytes) -> Message:
+    def audio_message(self, ulaw: bytes) -> Message:
         """Return the message that carries a piece of the caller's audio."""
 
-    def finish(self) -> Sequence[Message]:
-        """Return what asks for the final transcript of the audio so far."""
+    def finish_messages(self) -> Sequence[Message]:
+        """Return the messages that ask for the final transcript of the audio so far."""
 
-    def farewell(self) -> Sequence[Message]:
+    def closing_messages(self) -> Sequence[Message]:
         """Return the last messages before the socket is closed."""
 
     def receive(self, message: Message) -> RecognizedText | tuple[RecognizedText, ...] | None:
-        """Return what a message recognised, None for a message about something else.
+        """Return the recognised texts of a message, None if it has none.
 
-        Raises `ProviderError` for what the provider reports, and for what is none of its messages.
+        Raises `ProviderError` for an error that the provider reports, and for an invalid message.
         """
 
 
@@ -136,8 +136,8 @@ class SocketRecognizer:
 class SocketStream:
     """One call's stream over a socket. It owns one task while a socket is open.
 
-    Providers answer in the order of the audio and do not number utterances, so an answer is of the oldest one that is
-    owed.
+    Providers answer in the order of the audio and do not number utterances, so an answer belongs to the oldest
+    utterance whose final transcript is owed.
     """
 
     def __init__(
@@ -152,14 +152,14 @@ class SocketStream:
         self._connect_timeout = connect_timeout
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
-        self._opened: tuple[Address, tuple[Message, ...]] | None = None
-        """Where the present socket leads, and the first messages on it."""
-        self._outgoing: asyncio.Queue[Message | None] = asyncio.Queue(MAX_WAITING)
-        self._before = bytearray()
+        self._opened_with: tuple[Address, tuple[Message, ...]] | None = None
+        """Address of the present socket, and the first messages on it."""
+        self._outgoing: asyncio.Queue[Message | None] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        self._preroll = bytearray()
         self._unsent = bytearray()
-        """Audio of the utterance that does not fill a message yet."""
-        self._count = 0
-        self._hearing: _Utterance | None = None
+        """Audio of the utterance that does not yet fill a message."""
+        self._utterance_count = 0
+        self._current: _Utterance | None = None
         self._owed: deque[_Utterance] = deque()
         self._grace: asyncio.TimerHandle | None = None
         self.failed: ProviderError | None = None
@@ -168,74 +168,75 @@ class SocketStream:
     # RecognizerStream
 
     def feed(self, pcm: bytes) -> None:
-        if self._hearing is not None:
+        if self._current is not None:
             self._unsent += pcm
             while len(self._unsent) >= MESSAGE_BYTES:
                 self._send_audio(MESSAGE_BYTES)
             return
-        self._before += pcm
-        if len(self._before) > 2 * PREROLL_BYTES:
-            del self._before[:-PREROLL_BYTES]
+        self._preroll += pcm
+        if len(self._preroll) > 2 * PREROLL_BYTES:
+            del self._preroll[:-PREROLL_BYTES]
 
     def begin(self, settings: RecognizerSettings) -> None:
-        self._count += 1
-        self._hearing = _Utterance(self._count)
-        self._owed.append(self._hearing)
+        self._utterance_count += 1
+        self._current = _Utterance(self._utterance_count)
+        self._owed.append(self._current)
         self._connect(settings)
-        before = bytes(self._before[-PREROLL_BYTES:])
-        self._before.clear()
-        self.feed(before)
+        preroll = bytes(self._preroll[-PREROLL_BYTES:])
+        self._preroll.clear()
+        self.feed(preroll)
 
     def finish(self) -> None:
-        if self._hearing is None:
+        if self._current is None:
             return
         if self._unsent:
             self._send_audio(len(self._unsent))
-        self._hearing.finished = True
-        self._hearing = None
-        for message in self._dialect.finish():
+        self._current.finished = True
+        self._current = None
+        for message in self._dialect.finish_messages():
             self._send(message)
         self._arm_grace()
 
     def close(self) -> None:
         self._owed.clear()
-        self._hearing = None
+        self._current = None
         self._arm_grace()
         if self._task is None or self._task.done():
             return
-        self._say_farewell()
+        self._end_socket()
         if self.failed:
             self._task.cancel()
 
     # The socket
 
-    def _say_farewell(self) -> None:
-        # None ends the task once everything before it was sent.
-        for message in (*self._dialect.farewell(), None):
+    def _end_socket(self) -> None:
+        # None ends the task once every message before it has been sent.
+        for message in (*self._dialect.closing_messages(), None):
             self._send(message)
 
     def _connect(self, settings: RecognizerSettings) -> None:
-        """Open a socket where there is none, or one for other settings where nothing is owed on it."""
-        address, hello = self._dialect.address(settings), tuple(self._dialect.hello(settings))
-        running = self._task is not None and not self._task.done()
-        # Another language or other keywords need another socket. While an earlier utterance waits for its transcript on
-        # the old one, that is kept: an utterance recognised with old settings is better than one that is lost.
-        if self.failed or (running and ((address, hello) == self._opened or len(self._owed) > 1)):
+        """Open a socket if there is none, or if the settings have changed and no earlier transcript is owed."""
+        opening = (self._dialect.address(settings), tuple(self._dialect.opening_messages(settings)))
+        is_running = self._task is not None and not self._task.done()
+        # Another language or other keywords need another socket. While an earlier utterance waits for its transcript,
+        # the old socket is kept: an utterance recognised with old settings is better than a lost one.
+        if self.failed or (is_running and (opening == self._opened_with or len(self._owed) > 1)):
             return
-        if running:
-            self._say_farewell()
-        self._opened = (address, hello)
-        # A queue for each socket: what waits for the old one, its farewell among it, still goes there. The audio of the
+        if is_running:
+            self._end_socket()
+        self._opened_with = opening
+        address, first_messages = opening
+        # Each socket has its own queue: messages that wait for the old socket are still sent there. The audio of the
         # new utterance waits in the new queue while the socket is being opened.
-        self._outgoing = asyncio.Queue(MAX_WAITING)
-        for message in hello:
+        self._outgoing = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        for message in first_messages:
             self._send(message)
         self._task = asyncio.get_running_loop().create_task(self._run(address, self._outgoing))
         self._tasks.add(self._task)
         self._task.add_done_callback(self._tasks.discard)
 
     async def _run(self, address: Address, outgoing: asyncio.Queue[Message | None]) -> None:
-        """Serve one socket from its opening to its end. A socket that was replaced no longer counts."""
+        """Serve one socket from its opening to its end. The failure of a socket that was replaced is ignored."""
         try:
             async with self._socket(address) as socket, self._receiver(socket, outgoing) as receiving:
                 await self._send_all(socket, outgoing, receiving)
@@ -255,37 +256,39 @@ class SocketStream:
     async def _receiver(
         self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None]
     ) -> AsyncIterator[asyncio.Future[None]]:
-        """Receive beside the sending; ends with it."""
+        """Receive messages in a task of its own, which ends with the `async with` block."""
         receiving = asyncio.ensure_future(self._receive_all(socket, outgoing))
         try:
             yield receiving
         finally:
             receiving.cancel()
             await asyncio.wait({receiving})
-            # Looked at, so that asyncio does not log it as lost: the sender has raised it already, or it follows from
-            # the end.
+            # asyncio would log an exception that is never retrieved, though `_send_all` has raised it already, or it is
+            # only a consequence of the end.
             receiving.cancelled() or receiving.exception()
 
     async def _send_all(
         self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None], receiving: asyncio.Future[None]
     ) -> None:
-        """Send what is queued, until the farewell is sent or receiving has ended. Raises `ProviderError`."""
-        # One pending get() over all rounds: a new one for each round would take messages that nobody sends.
-        taking = asyncio.ensure_future(outgoing.get())
+        """Send queued messages until the closing ones are sent or receiving has ended. Raises `ProviderError`."""
+        # One pending get() serves all rounds: a new one for each round would take messages that nobody sends.
+        next_message = asyncio.ensure_future(outgoing.get())
         try:
             while True:
-                await asyncio.wait((taking, receiving), timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    (next_message, receiving), timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
                 if receiving.done():
                     return receiving.result()
-                message = taking.result() if taking.done() else self._dialect.keep_alive
-                if taking.done() and message is None:
+                message = next_message.result() if next_message.done() else self._dialect.keep_alive
+                if next_message.done() and message is None:
                     return None
-                if taking.done():
-                    taking = asyncio.ensure_future(outgoing.get())
+                if next_message.done():
+                    next_message = asyncio.ensure_future(outgoing.get())
                 if message is not None:
                     await connections.send_message(self._dialect.who, socket, message)
         finally:
-            taking.cancel()
+            next_message.cancel()
 
     async def _receive_all(self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None]) -> None:
         while True:
@@ -298,7 +301,7 @@ class SocketStream:
     def _send_audio(self, size: int) -> None:
         pcm = bytes(self._unsent[:size])
         del self._unsent[:size]
-        self._send(self._dialect.audio(encode_ulaw(pcm)))
+        self._send(self._dialect.audio_message(encode_ulaw(pcm)))
 
     def _send(self, message: Message | None) -> None:
         if self.failed:
@@ -309,31 +312,31 @@ class SocketStream:
             self._fail(ProviderError(f"{self._dialect.who} takes the audio more slowly than it is spoken"))
 
     def _fail(self, error: ProviderError) -> None:
-        # A socket that is closed between two utterances is opened again for the next one: providers end idle ones.
-        idle = not self._owed and isinstance(error, connections.SocketClosed)
-        if self.failed or idle:
+        # Providers close idle sockets. One that is closed between two utterances is opened again for the next one.
+        is_idle = not self._owed and isinstance(error, connections.SocketClosed)
+        if self.failed or is_idle:
             return
         self.failed = error
-        # The task ends itself with what it raised; only a failure from outside of it has to end it.
+        # The task ends by the exception that it raised; after a failure outside of it, it has to be cancelled.
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
         log.debug("recognizer_failed", provider=self._dialect.who, error=str(error))
 
-    # What was recognised
+    # Recognised texts
 
     def _receive_text(self, found: RecognizedText) -> None:
         if not self._owed:
             return
         utterance, joiner = self._owed[0], self._dialect.joiner
         utterance.answered = True
-        # The last part with words decides: some providers end with an empty part of confidence 0.
+        # The confidence is that of the last part with words: some providers end with an empty part of confidence 0.
         if found.confidence is not None and found.text:
             utterance.confidence = found.confidence
         if found.kind is TextKind.PARTIAL:
             changed = found.text != utterance.partial
             utterance.partial = found.text
         else:
-            # Committing exactly the words of the last partial transcript is no news for the call.
+            # A committed part equal to the partial text before it changes nothing for the call.
             changed = bool(found.text) and found.text != utterance.partial
             utterance.partial = ""
             utterance.committed += [found.text] if found.text else []
@@ -342,7 +345,7 @@ class SocketStream:
             return
         if changed and (text := utterance.text(joiner)):
             self._on_transcript(Transcript(text, False, utterance.number))
-        # The socket opened late, and the grace ended before anything had arrived: it starts again with what arrives.
+        # If the socket opened late, the grace ended before anything had arrived: it starts again with this text.
         if utterance.finished and self._grace is None:
             self._arm_grace()
 
@@ -361,22 +364,22 @@ class SocketStream:
             self._grace = asyncio.get_running_loop().call_later(FINAL_GRACE_SECONDS, self._end_grace)
 
     def _end_grace(self) -> None:
-        """Answer with what has arrived: some providers send nothing where nothing was left to be transcribed."""
+        """Complete the utterance with the texts so far: some providers send no answer to an end without new words."""
         self._grace = None
-        # Where nothing has arrived either, the provider is late or gone: the line-up's deadline decides.
+        # If there are no texts, the provider is late or gone: the deadline of the line-up decides.
         if self._owed and self._owed[0].answered and not self.failed:
             self._complete()
 
 
-MAX_AUDIO = 58 * 2 * SAMPLE_RATE
-"""Bytes of one utterance; what is said after that is not heard. Google and Azure take a minute."""
-WIDE_RATE = 16000
-"""Samples per second for servers that know nothing narrower."""
+MAX_AUDIO_BYTES = 58 * 2 * SAMPLE_RATE
+"""Audio of one utterance; what is said later is dropped, because Google and Azure accept only a minute."""
+WIDEBAND_RATE = 16000
+"""Samples per second of wideband audio, for servers that do not accept 8 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceText:
-    """What a provider understood of a whole utterance; the text is empty where nothing was said."""
+    """What a provider understood of a whole utterance; the text is empty if nothing was said."""
 
     text: str
     confidence: float | None = None
@@ -393,32 +396,32 @@ class UtteranceStream:
     def __init__(self, transcribe: Transcribe, on_transcript: Callable[[Transcript], None]) -> None:
         self._transcribe = transcribe
         self._on_transcript = on_transcript
-        self._before = bytearray()
-        self._hearing: tuple[bytearray, RecognizerSettings] | None = None
-        self._count = 0
+        self._preroll = bytearray()
+        self._current: tuple[bytearray, RecognizerSettings] | None = None
+        self._utterance_count = 0
         self._requests: set[asyncio.Task[None]] = set()
         self.failed: ProviderError | None = None
         """Why no more transcripts come."""
 
     def feed(self, pcm: bytes) -> None:
-        if self._hearing is not None:
-            audio, _ = self._hearing
-            audio += pcm[: MAX_AUDIO - len(audio)]
+        if self._current is not None:
+            audio, _ = self._current
+            audio += pcm[: MAX_AUDIO_BYTES - len(audio)]
             return
-        self._before += pcm
-        if len(self._before) > 2 * PREROLL_BYTES:
-            del self._before[:-PREROLL_BYTES]
+        self._preroll += pcm
+        if len(self._preroll) > 2 * PREROLL_BYTES:
+            del self._preroll[:-PREROLL_BYTES]
 
     def begin(self, settings: RecognizerSettings) -> None:
-        self._count += 1
-        self._hearing = (self._before[-PREROLL_BYTES:], settings)
-        self._before.clear()
+        self._utterance_count += 1
+        self._current = (self._preroll[-PREROLL_BYTES:], settings)
+        self._preroll.clear()
 
     def finish(self) -> None:
-        if self._hearing is None:
+        if self._current is None:
             return
-        (audio, settings), self._hearing = self._hearing, None
-        task = asyncio.get_running_loop().create_task(self._ask(self._count, bytes(audio), settings))
+        (audio, settings), self._current = self._current, None
+        task = asyncio.get_running_loop().create_task(self._request_text(self._utterance_count, bytes(audio), settings))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
@@ -426,7 +429,7 @@ class UtteranceStream:
         for task in self._requests:
             task.cancel()
 
-    async def _ask(self, number: int, pcm: bytes, settings: RecognizerSettings) -> None:
+    async def _request_text(self, number: int, pcm: bytes, settings: RecognizerSettings) -> None:
         try:
             found = await self._transcribe(pcm, settings)
         except ProviderError as error:
@@ -458,12 +461,12 @@ class UtteranceRecognizer:
         raise NotImplementedError
 
 
-def wide(pcm: bytes) -> bytes:
-    """Return PCM at 8 kHz as PCM at `WIDE_RATE`."""
-    return audioop.ratecv(pcm, 2, 1, SAMPLE_RATE, WIDE_RATE, None)[0]
+def to_wideband(pcm: bytes) -> bytes:
+    """Return PCM at 8 kHz as PCM at `WIDEBAND_RATE`."""
+    return audioop.ratecv(pcm, 2, 1, SAMPLE_RATE, WIDEBAND_RATE, None)[0]
 
 
-def wav(pcm: bytes, rate: int = SAMPLE_RATE) -> bytes:
+def to_wav(pcm: bytes, rate: int = SAMPLE_RATE) -> bytes:
     """Return 16-bit PCM as a WAV file."""
     file = io.BytesIO()
     with wave.open(file, "wb") as recording:

@@ -1,4 +1,4 @@
-"""Rime: `POST /v1/rime-tts`, answered with μ-law while it is made."""
+"""Rime: `POST /v1/rime-tts`, answered with μ-law as it is synthesised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WHO = "Rime"
 BASE_URL = "https://users.rime.ai"
 MODEL = "mistv2"
 VOICE = "cove"
-# Three letters (ISO 639-2/B), where all other providers take two.
+# Rime names languages by three letters (ISO 639-2/B), all other providers by two.
 _LANGUAGES = {"de": "ger", "en": "eng", "es": "spa", "fr": "fra"}
 
 
@@ -20,7 +20,7 @@ class RimeVoice:
     """A voice over HTTP."""
 
     max_text_bytes = 500
-    """Bytes. A request has at most 500 characters for the models mist (API reference, text)."""
+    """Bytes. A request to a mist model has at most 500 characters (API reference, text)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
@@ -36,7 +36,7 @@ class RimeVoice:
             "samplingRate": ULAW_BYTES_PER_SECOND,
         }
         if settings.speed != 1.0:
-            # Rime's factor is of the length of the audio, not of the pace: 2 is half as fast.
+            # Rime's factor scales the length of the audio: at 2 the voice is half as fast.
             body["speedAlpha"] = round(1 / settings.speed, 3)
         headers = {"Authorization": f"Bearer {self._settings.api_key}", "Accept": "audio/PCMU"}
         url = self._settings.url(BASE_URL, "/v1/rime-tts")

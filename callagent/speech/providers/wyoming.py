@@ -1,6 +1,6 @@
 """Wyoming, the protocol of self-hosted speech servers (faster-whisper, Piper): JSON lines and audio over TCP.
 
-A connection for each utterance, as those servers close it themselves after one. A message is a line of JSON,
+Each utterance has a connection of its own, because those servers close it after one. A message is a line of JSON,
 `data_length` bytes of more JSON, and `payload_length` bytes of audio.
 """
 
@@ -19,15 +19,18 @@ from callagent.errors import ProviderError, ProviderTimeout
 from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.speech import protocol
 from callagent.speech.providers.connections import max_audio_bytes, parse_object
-from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceStream, UtteranceText, wide
+from callagent.speech.providers.recognizer_streams import WIDEBAND_RATE, UtteranceStream, UtteranceText, to_wideband
 
 LINE_LIMIT = 1 << 16
+"""Bytes."""
 PAYLOAD_LIMIT = 1 << 22
-CHUNK_BYTES = 2 * WIDE_RATE // 5
+"""Bytes."""
+CHUNK_BYTES = 2 * WIDEBAND_RATE // 5
 """0.2 s of audio in a message."""
 CLOSE_SECONDS = 1.0
-_DECIMATED_RATE = 24000
-"""Samples per second that `Decimator` brings down to 8 kHz."""
+"""Time for a connection to close."""
+_DECIMATOR_RATE = 24000
+"""Samples per second of the audio that `Decimator` brings down to 8 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,14 @@ class Connection:
             raise ProviderError(f"{self._who} cut the connection: {error}") from error
 
     async def receive(self) -> Event:
-        """Return the next message. Raises `ProviderError`, also for an `error` event and for what is no message."""
+        """Return the next message. Raises `ProviderError`, also for an `error` event and for an invalid message."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 event = await self._read()
         except TimeoutError:
             raise ProviderTimeout(f"{self._who} did not finish in time") from None
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            raise ProviderError(f"{self._who} cut the connection or sent what is no message: {error}") from error
+            raise ProviderError(f"{self._who} cut the connection or sent an invalid message: {error}") from error
         if event.type == "error":
             raise ProviderError(f"{self._who} reported: {str(event.data.get('text'))[:300]}")
         return event
@@ -106,7 +109,7 @@ class Connection:
     async def _read(self) -> Event:
         line = await self._reader.readuntil(b"\n")
         header = parse_object(self._who, line, LINE_LIMIT)
-        # Servers put data into the header, behind it, or into both.
+        # Servers put data into the header, after it, or into both places.
         data = header.get("data") or {}
         if size := self._length(header, "data_length"):
             more = parse_object(self._who, await self._reader.readexactly(size), PAYLOAD_LIMIT)
@@ -144,16 +147,16 @@ class WyomingRecognizer:
         request: MutableJsonObject = {"language": protocol.primary_language(settings.language)}
         if self._settings.model:
             request["name"] = self._settings.model
-        audio, form = wide(pcm), {"rate": WIDE_RATE, "width": 2, "channels": 1}
+        audio, audio_format = to_wideband(pcm), {"rate": WIDEBAND_RATE, "width": 2, "channels": 1}
         chunks = [audio[at : at + CHUNK_BYTES] for at in range(0, len(audio), CHUNK_BYTES)]
         async with Connection.open(self.WHO, self._settings) as connection:
             await connection.send(
                 Event("transcribe", request),
-                Event("audio-start", form),
-                *(Event("audio-chunk", form, chunk) for chunk in chunks),
+                Event("audio-start", audio_format),
+                *(Event("audio-chunk", audio_format, chunk) for chunk in chunks),
                 Event("audio-stop"),
             )
-            # Other events, such as pieces of the transcript, come before it.
+            # Other events, such as pieces of the transcript, come before the transcript.
             while (event := await connection.receive()).type != "transcript":
                 pass
         if not isinstance(text := event.data.get("text"), str):
@@ -174,7 +177,7 @@ class WyomingVoice:
         voice = {"language": settings.language}
         if name := settings.name or self._settings.voice:
             voice["name"] = name
-        converter: _ToTelephone | None = None
+        converter: _TelephoneConverter | None = None
         size, limit = 0, max_audio_bytes(text, 2 * SAMPLE_RATE)
         async with Connection.open(self.WHO, self._settings) as connection:
             await connection.send(Event("synthesize", {"text": text, "voice": voice}))
@@ -182,7 +185,7 @@ class WyomingVoice:
                 if event.type != "audio-chunk":
                     continue
                 # Every chunk names its format, and a voice never changes it within an utterance.
-                converter = converter or _ToTelephone(self.WHO, event.data)
+                converter = converter or _TelephoneConverter(self.WHO, event.data)
                 pcm = converter.feed(event.payload)
                 size += len(pcm)
                 if size > limit:
@@ -196,19 +199,19 @@ class WyomingVoice:
         """There is nothing between two utterances."""
 
 
-class _ToTelephone:
-    """Converts a server's audio to 16 bits, mono, 8 kHz, in pieces of any length."""
+class _TelephoneConverter:
+    """A converter of a server's audio, in pieces of any length, to 16 bits, mono, 8 kHz."""
 
-    def __init__(self, who: str, form: JsonObject) -> None:
-        rate, channels = form.get("rate"), form.get("channels")
-        if not isinstance(rate, int) or not 8000 <= rate <= 48000 or channels not in (1, 2) or form.get("width") != 2:
-            raise ProviderError(f"{who} sent audio of an unknown format")
+    def __init__(self, who: str, audio_format: JsonObject) -> None:
+        rate, channels, width = (audio_format.get(key) for key in ("rate", "channels", "width"))
+        if not isinstance(rate, int) or not 8000 <= rate <= 48000 or channels not in (1, 2) or width != 2:
+            raise ProviderError(f"{who} sent audio that is not 16-bit PCM of 8 to 48 kHz with 1 or 2 channels")
         self._rate, self._channels = rate, 2 if channels == 2 else 1
         self._decimator = Decimator()
         self._state: tuple[int, tuple[tuple[int, int], ...]] | None = None
         """The state of `audioop.ratecv` between two pieces."""
         self._odd = b""
-        """Part of a sample that the last piece ended with."""
+        """The incomplete sample at the end of the last piece."""
 
     def feed(self, pcm: bytes) -> bytes:
         pcm = self._odd + pcm
@@ -219,9 +222,9 @@ class _ToTelephone:
             pcm = audioop.tomono(pcm, 2, 0.5, 0.5)
         if self._rate == SAMPLE_RATE:
             return pcm
-        if self._rate != _DECIMATED_RATE:
-            # ratecv only interpolates; the filter against aliasing is the decimator's, which works from this rate.
-            pcm, self._state = audioop.ratecv(pcm, 2, 1, self._rate, _DECIMATED_RATE, self._state)
+        if self._rate != _DECIMATOR_RATE:
+            # `ratecv` only interpolates; the decimator, which works from 24 kHz, has the filter against aliasing.
+            pcm, self._state = audioop.ratecv(pcm, 2, 1, self._rate, _DECIMATOR_RATE, self._state)
         return self._decimator.feed(pcm)
 
 

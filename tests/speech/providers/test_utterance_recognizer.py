@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callagent.speech import RecognizerSettings, Transcript
-from callagent.speech.providers.recognizer_streams import MAX_AUDIO
+from callagent.speech.providers.recognizer_streams import MAX_AUDIO_BYTES
 from tests.speech.providers.server import answers
 from tests.speech.providers.test_recognizers import FRAMES, Ear, ProviderServer, failure, listening
 
@@ -98,4 +98,4 @@ async def test_an_endless_utterance_is_cut_to_what_providers_take() -> None:
         ear.stream.finish()
         await ear.until(lambda: ear.finals)
     content = json.loads(server.asked[0].body)["audio"]["content"]
-    assert len(base64.b64decode(content)) == MAX_AUDIO // 2
+    assert len(base64.b64decode(content)) == MAX_AUDIO_BYTES // 2
