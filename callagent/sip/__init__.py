@@ -7,6 +7,7 @@ from callagent.sip.dialog import (
     CallClosed,
     CallConfirmed,
     CallEnded,
+    CallPath,
     CallReplaced,
     CallRinging,
     Dialog,
@@ -21,7 +22,6 @@ from callagent.sip.dialog import (
     TransferRequested,
     TransferState,
     UserAgentSettings,
-    Way,
 )
 from callagent.sip.digest import Account, Credentials, DigestSettings
 from callagent.sip.dns_lookup import Lookup, LookupFailed
@@ -60,6 +60,7 @@ __all__ = [
     "CallClosed",
     "CallConfirmed",
     "CallEnded",
+    "CallPath",
     "CallReplaced",
     "CallRinging",
     "Credentials",
@@ -101,7 +102,6 @@ __all__ = [
     "Uri",
     "UserAgent",
     "UserAgentSettings",
-    "Way",
     "accept_connections",
     "certificate_end",
     "escape_user",

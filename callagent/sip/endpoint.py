@@ -16,12 +16,12 @@ from callagent.sip.dialog import (
     CallAnswered,
     CallClosed,
     CallConfirmed,
+    CallPath,
     CallReplaced,
     Dialog,
     Event,
     InviteReceived,
     UserAgentSettings,
-    Way,
 )
 from callagent.sip.digest import Credentials
 from callagent.sip.dns_lookup import Lookup, LookupFailed
@@ -130,8 +130,8 @@ class Endpoint:
         ours = f"sip:{caller or 'callagent'}@{host_reference(self._settings.public_host or local)}"
         sender = Address.parse(caller if caller and ":" in caller else ours)
         offer = body(local)
-        way = Way(hops, credentials, route)
-        core = self._user_agent.call(uri, way, self.now(), caller=sender, body=offer, headers=headers)
+        path = CallPath(hops, credentials, route)
+        core = self._user_agent.call(uri, path, self.now(), caller=sender, body=offer, headers=headers)
         # The handle is stored before flush() sends the INVITE and delivers the first events.
         handle = self._calls[core] = EndpointCall(self, core, "")
         self.flush()

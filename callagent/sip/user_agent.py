@@ -78,33 +78,33 @@ class UserAgent:
     def call(
         self,
         target: sip_message.Uri,
-        way: dialog.Way | sip_message.Hop,
+        path: dialog.CallPath | sip_message.Hop,
         now: float,
         *,
         caller: sip_message.Address,
         body: bytes,
         headers: Mapping[str, str] = dialog.NO_HEADERS,
     ) -> dialog.SipCall:
-        """Send an INVITE to `target` with the offer `body`. A `way` that is a hop has neither route nor credentials."""
-        if isinstance(way, sip_message.Hop):
-            way = dialog.Way((way,))
+        """Send an INVITE to `target` with the offer `body`. A hop as `path` has no route and no credentials."""
+        if isinstance(path, sip_message.Hop):
+            path = dialog.CallPath((path,))
         request_headers = sip_message.Headers([("Max-Forwards", "70")])
-        for each in way.route:
+        for each in path.route:
             request_headers.add("Route", str(each))
         request_headers.add("From", str(caller.with_tag(self._core.new_tag())))
         request_headers.add("To", f"<{target.without_headers()}>")
         request_headers.add("Call-ID", secrets.token_hex(16))
         request_headers.add("CSeq", str(sip_message.CSeq(1, "INVITE")))
         # A sips Request-URI, or a sips URI as the first route, requires a sips Contact (§8.1.1.8).
-        secure = "sips" in (target.scheme, way.route[0].uri.scheme if way.route else "")
-        request_headers.add("Contact", str(self._core.contact(caller.uri.user, way.hops[0], secure=secure)))
+        secure = "sips" in (target.scheme, path.route[0].uri.scheme if path.route else "")
+        request_headers.add("Contact", str(self._core.contact(caller.uri.user, path.hops[0], secure=secure)))
         request_headers.add("Allow", self._core.allow)
         request_headers.add("Supported", ", ".join(dialog.EXTENSIONS))
         request_headers.add("Content-Type", "application/sdp")
         for name, value in headers.items():
             request_headers.add(name, value)
         invite = sip_message.Request(request_headers, body, "INVITE", target.without_headers())
-        return dialog.SipCall.dial(self._core, invite, way, now)
+        return dialog.SipCall.dial(self._core, invite, path, now)
 
     def request(self, request: sip_message.Request, hop: sip_message.Hop, on_response: OnResponse, now: float) -> None:
         """Send a request that belongs to no call and is complete except for Via and Contact."""
@@ -256,7 +256,7 @@ class UserAgent:
         old = self._core.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
         if old is None:
             self._core.reply(transaction, 481, now)
-        elif not old.established or replaces.early_only:
+        elif not old.is_established or replaces.early_only:
             self._core.reply(transaction, 486, now)
         else:
             self._core.events.append(dialog.CallReplaced(old, dialog.SipCall.receive(self._core, transaction, now)))

@@ -147,7 +147,7 @@ async def test_registered_called_through_the_proxy_and_hung_up_by_either_side(tr
         await until(events, CallAnswered)
         answered = agent.calls[-1]
         async with asyncio.timeout(PATIENCE):
-            while not answered.core.established:
+            while not answered.core.is_established:
                 await asyncio.sleep(0.01)
         # The proxy is on the way twice where it changes the transport.
         assert len(answered.core.invite.headers.tokens("Record-Route")) == (1 if transport == "udp" else 2)

@@ -427,7 +427,7 @@ async def test_each_way_an_attended_transfer_goes(
     # Whatever came of it, the target is not left waiting.
     async with asyncio.timeout(PATIENCE):
         await leg.call.closed.wait()
-    assert world.server.call.core.established is (status is not TransferStatus.SUCCEEDED)
+    assert world.server.call.core.is_established is (status is not TransferStatus.SUCCEEDED)
 
 
 @pytest.mark.parametrize("method", ["attended", "invite"])

@@ -156,11 +156,11 @@ async def test_each_way_a_blind_transfer_goes(
     assert took < known_after + SOON
     core = theirs.call.core
     if status in (S.SUCCEEDED, S.CALLER_GONE):
-        assert not core.established
+        assert not core.is_established
         assert [type(each) for each in events] == [CallerHungUp] * (status is S.CALLER_GONE)
     else:
         # The caller is still with us, and may be sent somewhere else.
-        assert core.established
+        assert core.is_established
         assert events == []
         await theirs.hang_up(EndReason.AGENT_HANGUP)
 
@@ -177,5 +177,5 @@ async def test_a_refer_that_nobody_answers_fails_and_its_caller_may_be_spoken_to
     took = clock() - began
     assert took + clock.stalled >= TRANSFER_LIMIT
     assert took < TRANSFER_LIMIT + SOON
-    assert theirs.call.core.established
+    assert theirs.call.core.is_established
     await theirs.hang_up(EndReason.AGENT_HANGUP)

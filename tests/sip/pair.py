@@ -8,6 +8,7 @@ from dataclasses import replace
 from callagent.sip import (
     Address,
     CallClosed,
+    CallPath,
     Event,
     Hop,
     InviteReceived,
@@ -17,7 +18,6 @@ from callagent.sip import (
     Uri,
     UserAgent,
     UserAgentSettings,
-    Way,
     parse_message,
 )
 from callagent.sip.dialog.call import SipCall
@@ -70,11 +70,11 @@ class Pair:
         self._air: list[tuple[float, int, Side, Side, bytes]] = []
         self._sent = 0
 
-    def dial(self, body: bytes | None = None, way: Way | None = None, **more: object) -> SipCall:
+    def dial(self, body: bytes | None = None, path: CallPath | None = None, **more: object) -> SipCall:
         offer = Negotiation(PHONE[0], 4000, 1, loopback=False).offer() if body is None else body
         caller = Address.parse("<sip:+15551230000@192.0.2.1>")
         target = Uri.parse("sip:agent@192.0.2.2")
-        return self.phone.core.call(target, way or Hop(*SERVER), self.now, caller=caller, body=offer, **more)
+        return self.phone.core.call(target, path or Hop(*SERVER), self.now, caller=caller, body=offer, **more)
 
     def establish(self) -> tuple[SipCall, SipCall]:
         """An answered call, as the phone's and the server's side see it."""

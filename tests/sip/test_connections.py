@@ -164,7 +164,7 @@ async def test_calls_over_tcp_share_one_connection_and_the_callee_hangs_up_over_
     async with asyncio.timeout(PATIENCE):
         while not any(isinstance(event, CallAnswered) for event in events):
             await asyncio.sleep(0.01)
-        while not answering.calls[-1].core.established:
+        while not answering.calls[-1].core.is_established:
             await asyncio.sleep(0.01)
         answering.calls[-1].hang_up()
         await call.closed.wait()

@@ -9,13 +9,13 @@ from callagent.sip import (
     Account,
     CallAnswered,
     CallEnded,
+    CallPath,
     Credentials,
     DigestSettings,
     Event,
     Hop,
     InviteReceived,
     Request,
-    Way,
     parse_message,
 )
 from callagent.sip.digest import DigestInput, parse_digest, write_digest
@@ -26,8 +26,8 @@ DIGEST = DigestSettings("here", {"ann": Account("carrier", "secret")})
 GUARDED = settings(admit=lambda host: UNPROVEN, digest=DIGEST)
 
 
-def way(password: str = "secret", realm: str = "here", user: str = "ann") -> Way:
-    return Way((Hop(*SERVER),), Credentials(user, password, realm))
+def way(password: str = "secret", realm: str = "here", user: str = "ann") -> CallPath:
+    return CallPath((Hop(*SERVER),), Credentials(user, password, realm))
 
 
 def answer_at_once(pair: Pair) -> None:
@@ -57,7 +57,7 @@ def test_the_examples_of_the_rfc(algorithm: str, response: str) -> None:
 def test_a_caller_that_proves_its_password_is_let_in_as_its_trunk_and_can_hang_up() -> None:
     pair = Pair(server=GUARDED)
     answer_at_once(pair)
-    ours = pair.dial(way=way())
+    ours = pair.dial(path=way())
     pair.run(1.0)
     assert pair.phone.statuses("INVITE") == [401, 100, 200]
     assert [event.trunk for event in pair.server.of(InviteReceived)] == ["carrier"]
@@ -71,7 +71,7 @@ def test_a_caller_that_proves_its_password_is_let_in_as_its_trunk_and_can_hang_u
 @pytest.mark.parametrize("user", ["ann", "nobody"])
 def test_a_wrong_password_and_an_unknown_user_get_the_same_answer_and_one_try(user: str) -> None:
     pair = Pair(server=GUARDED)
-    pair.dial(way=way("wrong", user=user))
+    pair.dial(path=way("wrong", user=user))
     pair.run()
     assert pair.phone.statuses("INVITE") == [401, 401]
     assert pair.phone.of(CallEnded)[0].status == 401
@@ -82,16 +82,16 @@ def test_a_wrong_password_and_an_unknown_user_get_the_same_answer_and_one_try(us
 def test_after_five_failures_the_address_is_not_listened_to_for_a_minute() -> None:
     pair = Pair(server=GUARDED)
     for _ in range(5):
-        pair.dial(way=way("wrong"))
+        pair.dial(path=way("wrong"))
         pair.run(1.0)
     heard = len(pair.phone.heard)
-    late = pair.dial(way=way())
+    late = pair.dial(path=way())
     pair.run(10.0)
     assert len(pair.phone.heard) == heard
     late.hang_up(pair.now)
     pair.run(70.0)
     answer_at_once(pair)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert pair.phone.of(CallAnswered)
 
@@ -126,7 +126,7 @@ def test_forged_proofs_with_a_nonce_that_is_not_ours_lock_nobody_out(authorizati
     pair = Pair(server=GUARDED)
     answer_at_once(pair)
     forged(pair, 20, authorization)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert pair.phone.of(CallAnswered)
 
@@ -138,7 +138,7 @@ def test_a_nonce_of_another_address_does_not_count_against_this_one() -> None:
     (challenge,) = [data for data, _ in pair.server.core.messages_to_send() if b" 401 " in data]
     nonce = parse_digest(parse_message(challenge).headers.get("WWW-Authenticate") or "")["nonce"]
     forged(pair, 20, FORGED.replace("0000000186a012345678-0123456789abcdef0123456789abcdef", nonce))
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert pair.phone.of(CallAnswered)
 
@@ -146,7 +146,7 @@ def test_a_nonce_of_another_address_does_not_count_against_this_one() -> None:
 def test_a_right_password_on_a_nonce_that_is_not_ours_is_answered_as_a_wrong_one_is() -> None:
     """Else passwords could be tried out on nonces of one's own, which never lock."""
     pair = Pair(server=GUARDED)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     proven = parse_digest(pair.server.requests("INVITE")[-1].headers.get("Authorization") or "")
     proof = DigestInput(
@@ -165,21 +165,21 @@ def test_a_peer_that_has_proven_itself_is_answered_while_its_address_is_locked()
     """Others behind the same translator may fail as often as they like."""
     pair = Pair(server=GUARDED)
     answer_at_once(pair)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     neighbour = Pair(server=GUARDED)
     neighbour.server = pair.server
     neighbour.phone.address = (PHONE[0], 40000)
     neighbour.now = pair.now
     for _ in range(5):
-        neighbour.dial(way=way("wrong"))
+        neighbour.dial(path=way("wrong"))
         neighbour.run(1.0)
     heard = len(neighbour.phone.heard)
-    neighbour.dial(way=way())
+    neighbour.dial(path=way())
     neighbour.run(1.0)
     assert len(neighbour.phone.heard) == heard
     pair.now = neighbour.now
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert len(pair.phone.of(CallAnswered)) == 2
 
@@ -187,10 +187,10 @@ def test_a_peer_that_has_proven_itself_is_answered_while_its_address_is_locked()
 def test_a_flood_in_the_name_of_a_proven_peer_does_not_take_its_share() -> None:
     pair = Pair(server=GUARDED)
     answer_at_once(pair)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     forged(pair, 1000)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert len(pair.phone.of(CallAnswered)) == 2
 
@@ -210,7 +210,7 @@ def replayed(pair: Pair, changes: dict[str, str]) -> list[int]:
 
 def test_a_proof_counts_once() -> None:
     pair = Pair(server=GUARDED)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert replayed(pair, {}) == [401]
     assert len(pair.server.calls) == 1
@@ -219,7 +219,7 @@ def test_a_proof_counts_once() -> None:
 
 def test_a_higher_count_without_the_password_proves_nothing() -> None:
     pair = Pair(server=GUARDED)
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(1.0)
     assert replayed(pair, {"nc": "00000002"}) == [401]
     assert b"stale" not in bytes(pair.phone.heard[-1])
@@ -228,7 +228,7 @@ def test_a_higher_count_without_the_password_proves_nothing() -> None:
 def test_a_proof_is_old_after_a_minute() -> None:
     pair = Pair(server=GUARDED, phone=settings(ring_limit=500.0))
     pair.lose = lambda number, data: b"Authorization" in data
-    pair.dial(way=way())
+    pair.dial(path=way())
     pair.run(10.0)
     lost = pair.phone.core.calls
     pair.lose = lambda number, data: False
@@ -243,7 +243,7 @@ def test_a_proof_is_old_after_a_minute() -> None:
 def test_a_proof_is_good_for_the_address_it_was_asked_of_only() -> None:
     pair = Pair(server=GUARDED)
     pair.lose = lambda number, data: b"Authorization" in data
-    (call,) = [pair.dial(way=way())]
+    (call,) = [pair.dial(path=way())]
     pair.run(0.2)
     pair.server.core.receive_datagram(bytes(call.invite), ("192.0.2.66", 5060), pair.now)
     assert not pair.server.core.calls
@@ -252,7 +252,7 @@ def test_a_proof_is_good_for_the_address_it_was_asked_of_only() -> None:
 @pytest.mark.parametrize("realm", ["elsewhere", ""])
 def test_another_realm_never_hears_of_us(realm: str) -> None:
     pair = Pair(server=GUARDED)
-    pair.dial(way=way(realm=realm))
+    pair.dial(path=way(realm=realm))
     pair.run()
     assert pair.phone.statuses("INVITE") == [401]
     assert not any("Authorization" in request.headers for request in pair.server.requests("INVITE"))
@@ -261,7 +261,7 @@ def test_another_realm_never_hears_of_us(realm: str) -> None:
 def test_a_peer_that_asks_for_proof_of_our_bye_gets_none() -> None:
     pair = Pair()
     answer_at_once(pair)
-    ours = pair.dial(way=way())
+    ours = pair.dial(path=way())
     pair.run(1.0)
     pair.lose = lambda number, data: data.startswith(b"SIP/2.0 200")
     ours.hang_up(pair.now)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from callagent.sip import UNPROVEN, Account, CallEnded, Credentials, DigestSettings, Hop, Way
+from callagent.sip import UNPROVEN, Account, CallEnded, CallPath, Credentials, DigestSettings, Hop
 from callagent.sip.connections import MAX_STREAM_MESSAGE, Framer
 from callagent.sip.dialog.call import SipCall
 from callagent.sip.message.message import respond_to
@@ -86,8 +86,8 @@ def test_damaged_proofs_and_provisional_responses_never_raise(seed: int) -> None
     chance = random.Random(seed)
     digest = DigestSettings("here", {"ann": Account("carrier", "secret")})
     pair = Pair(server=settings(admit=lambda host: UNPROVEN, digest=digest))
-    way = Way((Hop(*SERVER),), Credentials("ann", "secret", "here"))
-    ours = pair.dial(way=way)
+    way = CallPath((Hop(*SERVER),), Credentials("ann", "secret", "here"))
+    ours = pair.dial(path=way)
     pair.run(0.05)
     more = [
         ("Require", "100rel"),
@@ -144,5 +144,5 @@ def test_the_torture_messages_in_a_row_leave_a_running_call_alone() -> None:
     for name in sorted(MANIFEST):
         pair.send(message(name))
     pair.run(40.0)
-    assert ours.established
-    assert theirs.established
+    assert ours.is_established
+    assert theirs.is_established

@@ -70,8 +70,8 @@ def test_a_call_rings_is_answered_and_hung_up_by_the_caller() -> None:
     assert pair.phone.statuses("INVITE") == [100, 180]
     theirs.answer(pair.answer_to(theirs), pair.now)
     pair.run(1.0)
-    assert ours.established
-    assert theirs.established
+    assert ours.is_established
+    assert theirs.is_established
     assert len(pair.phone.of(CallRinging)) == 1
     assert b"m=audio 5000" in pair.phone.of(CallAnswered)[0].body
     assert len(pair.server.of(CallConfirmed)) == 1
@@ -113,7 +113,7 @@ def test_an_invite_without_an_offer_is_offered_to_and_the_ack_answers() -> None:
     )
     pair.run(1.0)
     assert b"PCMA" in pair.phone.of(CallAnswered)[0].body
-    assert ours.established
+    assert ours.is_established
 
 
 # Losses
@@ -274,7 +274,7 @@ def test_cancel_after_the_call_is_established_is_unknown() -> None:
     pair.send(bytes(cancel))
     pair.run(1.0)
     assert pair.phone.statuses("CANCEL") == [481]
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_cancel_for_nothing_is_unknown() -> None:
@@ -358,7 +358,7 @@ def test_a_request_older_than_the_last_one_is_refused() -> None:
     pair.send(bytes(in_dialog(ours, "OPTIONS", "z9hG4bKb", cseq=19)))
     pair.run(1.0)
     assert pair.phone.statuses("OPTIONS") == [200, 500]
-    assert theirs.established
+    assert theirs.is_established
 
 
 # Offers within the call
@@ -386,8 +386,8 @@ def test_a_refused_reoffer_keeps_the_call() -> None:
     ours.reoffer(b"v=0", pair.now)
     pair.run(1.0)
     assert pair.phone.of(OfferRefused)[0].status == 488
-    assert ours.established
-    assert theirs.established
+    assert ours.is_established
+    assert theirs.is_established
 
 
 def test_two_reoffers_that_meet_are_both_told_to_wait_and_one_gets_through_later() -> None:
@@ -710,13 +710,13 @@ def test_headers_that_would_break_a_message_change_nothing() -> None:
     for call in (ours, theirs):
         with pytest.raises(ValueError, match="not valid"):
             call.hang_up(pair.now, headers={"X-A": "1\r\nX-B: 2"})
-        assert call.established
+        assert call.is_established
 
 
 def test_whom_we_call_is_heard_within_the_call_and_not_beyond() -> None:
     pair = Pair(phone=settings(admit=lambda host: None))
     ours, theirs = pair.establish()
-    assert ours.established
+    assert ours.is_established
     pair.send(outside("OPTIONS"), to="phone")
     pair.send(outside("INVITE"), to="phone")
     pair.run(0.5)

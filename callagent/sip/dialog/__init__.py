@@ -23,7 +23,7 @@ from callagent.sip.dialog.events import (
     TransferRequested,
     TransferState,
 )
-from callagent.sip.dialog.invite import Way
+from callagent.sip.dialog.invite import CallPath
 from callagent.sip.dialog.refer import Replaces
 from callagent.sip.dialog.session_timer import is_too_short
 
@@ -36,6 +36,7 @@ __all__ = [
     "CallClosed",
     "CallConfirmed",
     "CallEnded",
+    "CallPath",
     "CallReplaced",
     "CallRinging",
     "Dialog",
@@ -53,6 +54,5 @@ __all__ = [
     "TransferState",
     "UserAgentCore",
     "UserAgentSettings",
-    "Way",
     "is_too_short",
 ]

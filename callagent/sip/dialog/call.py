@@ -1,6 +1,7 @@
-"""One call of either role: its verbs, the requests within its dialog, and the effects of its state table.
+"""One call, incoming or outgoing: its commands, the requests within its dialog, and the effects of its state table.
 
-DTMF digits in INFO requests (RFC 6086) are read and written here, in the two body formats that gateways use.
+Digits (DTMF, dual-tone multi-frequency) in INFO requests (RFC 6086) are read and written here, in the two body formats
+that gateways use.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from callagent.sip.dialog import events
 from callagent.sip.dialog.call_machine import CallEffect, CallInput, CallMachine, CallState, send_in_dialog
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog, asks_for_sips
-from callagent.sip.dialog.invite import IncomingInvite, OutgoingInvite, Way
+from callagent.sip.dialog.invite import CallPath, IncomingInvite, OutgoingInvite
 from callagent.sip.dialog.refer import ReferReceiver, ReferSender, attended_target
 from callagent.sip.dialog.reinvite import Renegotiation
 from callagent.sip.dialog.session_timer import SessionTimer
@@ -23,24 +24,25 @@ from callagent.sip.transaction_machines import Timer
 
 DTMF_TYPES = ("application/dtmf-relay", "application/dtmf")
 DIGIT_MILLISECONDS = 160
-_RELAY = re.compile(rb"\s*Signal\s*=\s*(\d{1,2}|[A-Da-d*#])\s*(?:\r?\n.*)?", re.IGNORECASE | re.DOTALL)
-_PLAIN = re.compile(rb"\s*(\d{1,2}|[A-Da-d*#])\s*")
+"""The duration that our INFO requests give a digit."""
+_RELAY_BODY = re.compile(rb"\s*Signal\s*=\s*(\d{1,2}|[A-Da-d*#])\s*(?:\r?\n.*)?", re.IGNORECASE | re.DOTALL)
+_PLAIN_BODY = re.compile(rb"\s*(\d{1,2}|[A-Da-d*#])\s*")
 # Some gateways send the event codes of RFC 4733 §3.2 in place of the characters.
 _EVENT_CODES = {"10": "*", "11": "#", "12": "A", "13": "B", "14": "C", "15": "D"}
 
 
 class SipCall(CallMachine):
-    """A call made by the user agent. Its verbs may be called in any state: what does not fit the state does nothing."""
+    """A call of the user agent. A command that does not fit the state does nothing, but `refer` raises `ValueError`."""
 
     def __init__(self, core: UserAgentCore, invite: Request, *, outgoing: bool) -> None:
         super().__init__(core, invite, outgoing=outgoing)
-        # A call that is refused has no session to time, and most calls end without a re-INVITE and a REFER: these parts
-        # are made when they are first needed.
+        # These parts are made when they are first needed: a refused call has no session to time, and most calls end
+        # without a re-INVITE and a REFER.
         self._session_timer: SessionTimer | None = None
         self.renegotiation: Renegotiation | None = None
         self.refer_sender: ReferSender | None = None
         self.refer_receiver: ReferReceiver | None = None
-        # One of the two: each call has one INVITE that began it.
+        # Exactly one of the two is set, for the INVITE that began the call.
         self._received: IncomingInvite | None = None
         self._sent: OutgoingInvite | None = None
         self._end_headers: Mapping[str, str] = events.NO_HEADERS
@@ -58,19 +60,19 @@ class SipCall(CallMachine):
         peer = transaction.source
         contact = core.contact(transaction.request.uri.user, peer, secure=asks_for_sips(transaction.request))
         call.dialog = Dialog.of_server(transaction.request, core.new_tag(), peer, contact)
-        # Known from now on, because a BYE or a PRACK may come before our final response.
+        # The dialog is registered now, because a BYE or a PRACK may come before our final response.
         core.dialogs[call.dialog.key] = call
         call._begin(peer.host, now)
         return call
 
     @classmethod
-    def dial(cls, core: UserAgentCore, invite: Request, way: Way, now: float) -> SipCall:
+    def dial(cls, core: UserAgentCore, invite: Request, path: CallPath, now: float) -> SipCall:
         """Send an INVITE that is complete except for its Via, and return its call."""
         call = cls(core, invite, outgoing=True)
-        call._sent = OutgoingInvite(core, call, way)
+        call._sent = OutgoingInvite(core, call, path)
         call.session_timer.request_interval(call, invite.headers)
         call.last_description = invite.body
-        call._begin(way.hops[0].host, now)
+        call._begin(path.hops[0].host, now)
         call._sent.send(now)
         return call
 
@@ -80,7 +82,7 @@ class SipCall(CallMachine):
             self._session_timer = SessionTimer()
         return self._session_timer
 
-    # Verbs of the owner
+    # Commands of the owner
 
     def ring(self, now: float, body: bytes = b"") -> None:
         """Send 180, or 183 with our answer in `body` for early media."""
@@ -105,11 +107,12 @@ class SipCall(CallMachine):
     def refer(
         self, target: Uri, now: float, headers: Mapping[str, str] = events.NO_HEADERS, to: events.Call | None = None
     ) -> None:
-        """Send a REFER: the peer is asked to call `target`. `TransferProgressed` events report the progress.
+        """Send a REFER, which asks the peer to call `target`. `TransferProgressed` events report the progress.
 
-        Given `to`, an established call of ours with the target, the peer takes our place in that call.
+        If `to`, our established call with the target, is given, the peer takes our place in that call. Raises
+        `ValueError` without an established call, or while an earlier transfer has no outcome.
         """
-        if self.dialog is None or not self.established:
+        if self.dialog is None or not self.is_established:
             raise ValueError("Only an established call can be transferred")
         target = target if to is None else attended_target(to, target)
         if self.refer_sender is None:
@@ -118,12 +121,12 @@ class SipCall(CallMachine):
 
     def report_transfer(self, status: int, now: float) -> None:
         """Report the outcome of the peer's REFER; a status below 200 is progress."""
-        if self.refer_receiver is not None and self.dialog is not None and self.established:
+        if self.refer_receiver is not None and self.dialog is not None and self.is_established:
             self.refer_receiver.report(self, self.dialog, status, now)
 
     def reoffer(self, body: bytes, now: float) -> None:
         """Offer other media; `OfferAnswered` or `OfferRefused` follows."""
-        if self.dialog is not None and self.established:
+        if self.dialog is not None and self.is_established:
             self._renegotiate().send(self, self.dialog, body, now)
 
     def accept_offer(self, body: bytes, now: float) -> None:
@@ -144,7 +147,7 @@ class SipCall(CallMachine):
 
     def receive_ack(self, ack: Request, now: float) -> None:
         """Handle the ACK of a 2xx, of the INVITE or of a re-INVITE."""
-        if self._received is not None and self._received.is_answered_by(ack):
+        if self._received is not None and self._received.is_acknowledged_by(ack):
             self.apply(CallInput.ACK, ack, now)
         elif self.renegotiation is not None:
             self.renegotiation.receive_ack(self, ack)
@@ -163,7 +166,7 @@ class SipCall(CallMachine):
         dialog.peer = transaction.source
         handler = _HANDLERS.get(request.method)
         if handler is None:
-            # OPTIONS, with which a peer checks that the dialog exists.
+            # An OPTIONS checks that the dialog exists; the text of a MESSAGE is ignored.
             self.core.respond(transaction, dialog, 200, now)
         else:
             handler(self, dialog, transaction, now)
@@ -249,7 +252,7 @@ class SipCall(CallMachine):
             self._stop_timer()
             self.dialog = self._sent.dialog_of(message)
             message.body = self._sent.early.confirm(message, self.dialog)
-            # Early dialogs of other branches end here; this one's key is set again, in case it was one of them.
+            # `close` removes the early dialogs of all branches, so the key of this dialog is set again.
             self._sent.early.close()
             self.core.dialogs[self.dialog.key] = self
             self.session_timer.accept(self, message, now)
@@ -270,7 +273,7 @@ class SipCall(CallMachine):
         self.core.events.append(events.CallConfirmed(self, message.body if message else b""))
 
     def _emit_ended(self, message: Message | None, now: float) -> None:
-        # Some calls have ended for their owner before our BYE, and reach the state ENDED only after it.
+        # The owner of some calls is told of the end before our BYE; the state ENDED follows only after it.
         if self._end_emitted:
             return
         self._end_emitted = True
@@ -324,36 +327,36 @@ class SipCall(CallMachine):
             self.core.dialogs.pop(self.dialog.key, None)
         if self._sent is not None:
             self._sent.early.close()
-            # Late responses find the call through the transaction's callback. Without this line call and INVITE would
-            # refer to each other, and only the garbage collector would free them.
+            # Call and INVITE refer to each other: without this line only the garbage collector would free them. Late
+            # responses still find the call, through the callback of the transaction.
             self._sent = None
         self.core.events.append(events.CallClosed(self))
 
 
 def _receive_offer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-    update = transaction.request.method == "UPDATE"
-    if call.established:
+    is_update = transaction.request.method == "UPDATE"
+    if call.is_established:
         call._renegotiate().receive(call, dialog, transaction, now)
-    elif call.state in (CallState.LEAVING, CallState.ENDED):
+    elif call.state in (CallState.BYE_SENT, CallState.ENDED):
         call.core.respond(transaction, dialog, 481, now)
-    elif update and (call.outgoing or not transaction.request.body):
+    elif is_update and (call.outgoing or not transaction.request.body):
         call._renegotiate().receive(call, dialog, transaction, now)
-    elif update and call.state is CallState.INCOMING:
+    elif is_update and call.state is CallState.INCOMING:
         # The offer of the INVITE has no answer yet (RFC 3311 §5.2).
         response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
         transaction.respond(call.core.add_common_headers(response), now)
     else:
-        # The first offer and answer end with the ACK (RFC 3261 §14.2).
+        # Until the ACK, the first offer and answer are not complete (RFC 3261 §14.2).
         call.core.respond(transaction, dialog, 491, now)
 
 
 def _receive_notify(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-    known = call.refer_sender is not None and call.refer_sender.receive_notify(call, transaction.request, now)
-    call.core.respond(transaction, dialog, 200 if known else 481, now)
+    is_ours = call.refer_sender is not None and call.refer_sender.receive_notify(call, transaction.request, now)
+    call.core.respond(transaction, dialog, 200 if is_ours else 481, now)
 
 
 def _receive_refer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-    if not call.established:
+    if not call.is_established:
         call.core.respond(transaction, dialog, 603, now)
         return
     if call.refer_receiver is None:
@@ -370,14 +373,14 @@ def _receive_prack(call: SipCall, dialog: Dialog, transaction: ServerTransaction
 
 def send_digit(call: CallMachine, digit: str, now: float) -> None:
     """Send a digit to a peer that has no telephone events; without an established call nothing is sent."""
-    if call.dialog is None or not call.established:
+    if call.dialog is None or not call.is_established:
         return
     info = call.dialog.request("INFO")
     info.headers.add("Content-Type", DTMF_TYPES[0])
     info.body = f"Signal={digit}\r\nDuration={DIGIT_MILLISECONDS}\r\n".encode()
 
     def on_response(response: Response | None, at: float) -> None:
-        # A peer may refuse a digit without harm; only 481 says that it does not know the dialog (RFC 5057 §5.1).
+        # A refused digit is ignored, but 481 means that the peer does not know the dialog (RFC 5057 §5.1).
         if response is not None and response.status == 481:
             call.lose(at)
 
@@ -392,7 +395,7 @@ def receive_info(call: CallMachine, dialog: Dialog, transaction: ServerTransacti
         response = respond_to(request, 415, tag=dialog.local.tag, headers=[("Accept", ", ".join(DTMF_TYPES))])
         transaction.respond(call.core.add_common_headers(response), now)
         return
-    # Also without a digit: an empty INFO or a hook flash is no error.
+    # An INFO without a digit is accepted as well: an empty one or a hook flash is no error.
     call.core.respond(transaction, dialog, 200, now)
     digit = parse_digit(content_type, request.body) if request.body else None
     if digit is not None:
@@ -401,7 +404,7 @@ def receive_info(call: CallMachine, dialog: Dialog, transaction: ServerTransacti
 
 def parse_digit(content_type: str, body: bytes) -> str | None:
     """Return the digit, one of `0123456789*#ABCD`, or None for another signal such as a hook flash."""
-    form = _RELAY if content_type == "application/dtmf-relay" else _PLAIN
+    form = _RELAY_BODY if content_type == "application/dtmf-relay" else _PLAIN_BODY
     match = form.fullmatch(body)
     if match is None:
         return None
@@ -418,7 +421,7 @@ _HANDLERS: Mapping[str, Callable[[SipCall, Dialog, ServerTransaction, float], No
     "REFER": _receive_refer,
     "UPDATE": _receive_offer,
 }
-"""By method; the methods without a handler are answered 200."""
+"""By method; requests of other methods are answered 200."""
 
 _EFFECTS: Mapping[CallEffect, Callable[[SipCall, Message | None, float], None]] = {
     CallEffect.SEND_RINGING: SipCall._send_ringing,

@@ -1,6 +1,6 @@
 """The states of a call as a table, the base class that applies it, and the requests that a call sends in its dialog.
 
-RFC 3261 §13 to §15 for the states; a request in the dialog is repeated with a digest if the peer asks for one (§22).
+The states follow RFC 3261 §13 to §15. A request in the dialog is repeated with a digest if the peer asks for one (§22).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class CallState(Enum):
     """The peer's INVITE has no final response yet."""
     ANSWERED = "answered"
     """Our 200 was sent; its ACK has not arrived."""
-    REGRETTED = "regretted"
+    BYE_PENDING = "BYE pending"
     """One side hung up before the ACK of our 200; our BYE may only follow the ACK (RFC 3261 §15)."""
     DIALLING = "dialling"
     """Our INVITE was sent; no response has arrived."""
     PROCEEDING = "proceeding"
     """A provisional response to our INVITE has arrived."""
-    GIVING_UP = "giving up"
-    """We hung up before any response: CANCEL may only follow a provisional one (RFC 3261 §9.1)."""
-    CANCELLING = "cancelling"
+    CANCEL_PENDING = "CANCEL pending"
+    """We hung up before any response; our CANCEL may only follow a provisional one (RFC 3261 §9.1)."""
+    CANCEL_SENT = "CANCEL sent"
     """Our CANCEL was sent; the final response to the INVITE has not arrived."""
     ESTABLISHED = "established"
-    LEAVING = "leaving"
+    BYE_SENT = "BYE sent"
     """Our BYE was sent; its final response has not arrived."""
     ENDED = "ended"
 
@@ -89,14 +89,14 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.INCOMING, _I.NO_RESPONSE): (_S.ENDED, (_E.SEND_REFUSAL, _E.EMIT_ENDED)),
     (_S.INCOMING, _I.CANCEL): (_S.ENDED, (_E.SEND_TERMINATED, _E.EMIT_ENDED)),
     (_S.ANSWERED, _I.ACK): (_S.ESTABLISHED, (_E.STOP_ANSWERING, _E.EMIT_CONFIRMED)),
-    (_S.ANSWERED, _I.NO_ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE, _E.EMIT_ENDED)),
-    (_S.ANSWERED, _I.HANG_UP): (_S.REGRETTED, ()),
+    (_S.ANSWERED, _I.NO_ACK): (_S.BYE_SENT, (_E.STOP_ANSWERING, _E.SEND_BYE, _E.EMIT_ENDED)),
+    (_S.ANSWERED, _I.HANG_UP): (_S.BYE_PENDING, ()),
     # The CANCEL crossed our 200: the call has ended for its owner, and the ACK of the 200 makes us send BYE.
-    (_S.ANSWERED, _I.CANCEL): (_S.REGRETTED, (_E.EMIT_ENDED,)),
+    (_S.ANSWERED, _I.CANCEL): (_S.BYE_PENDING, (_E.EMIT_ENDED,)),
     (_S.ANSWERED, _I.BYE): (_S.ENDED, (_E.STOP_ANSWERING, _E.EMIT_ENDED)),
-    (_S.REGRETTED, _I.ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE)),
-    (_S.REGRETTED, _I.NO_ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE)),
-    (_S.REGRETTED, _I.BYE): (_S.ENDED, (_E.STOP_ANSWERING, _E.EMIT_ENDED)),
+    (_S.BYE_PENDING, _I.ACK): (_S.BYE_SENT, (_E.STOP_ANSWERING, _E.SEND_BYE)),
+    (_S.BYE_PENDING, _I.NO_ACK): (_S.BYE_SENT, (_E.STOP_ANSWERING, _E.SEND_BYE)),
+    (_S.BYE_PENDING, _I.BYE): (_S.ENDED, (_E.STOP_ANSWERING, _E.EMIT_ENDED)),
     (_S.DIALLING, _I.RETRY): (_S.DIALLING, (_E.SEND_INVITE,)),
     (_S.PROCEEDING, _I.RETRY): (_S.DIALLING, (_E.SEND_INVITE,)),
     (_S.DIALLING, _I.PROVISIONAL): (_S.PROCEEDING, (_E.EMIT_RINGING,)),
@@ -104,26 +104,26 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.DIALLING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
     (_S.DIALLING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
     # Nothing can be sent yet: a CANCEL could overtake the INVITE, so it waits for a first response (RFC 3261 §9.1).
-    (_S.DIALLING, _I.HANG_UP): (_S.GIVING_UP, ()),
-    (_S.GIVING_UP, _I.PROVISIONAL): (_S.CANCELLING, (_E.SEND_CANCEL,)),
-    (_S.GIVING_UP, _I.SUCCESS): (_S.LEAVING, (_E.CONFIRM, _E.SEND_BYE)),
-    (_S.GIVING_UP, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
-    (_S.GIVING_UP, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.DIALLING, _I.HANG_UP): (_S.CANCEL_PENDING, ()),
+    (_S.CANCEL_PENDING, _I.PROVISIONAL): (_S.CANCEL_SENT, (_E.SEND_CANCEL,)),
+    (_S.CANCEL_PENDING, _I.SUCCESS): (_S.BYE_SENT, (_E.CONFIRM, _E.SEND_BYE)),
+    (_S.CANCEL_PENDING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.CANCEL_PENDING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
     (_S.PROCEEDING, _I.PROVISIONAL): (_S.PROCEEDING, (_E.EMIT_RINGING,)),
     (_S.PROCEEDING, _I.SUCCESS): (_S.ESTABLISHED, (_E.CONFIRM, _E.EMIT_ANSWERED)),
     (_S.PROCEEDING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
-    (_S.PROCEEDING, _I.NO_RESPONSE): (_S.CANCELLING, (_E.SEND_CANCEL,)),
-    (_S.PROCEEDING, _I.HANG_UP): (_S.CANCELLING, (_E.SEND_CANCEL,)),
+    (_S.PROCEEDING, _I.NO_RESPONSE): (_S.CANCEL_SENT, (_E.SEND_CANCEL,)),
+    (_S.PROCEEDING, _I.HANG_UP): (_S.CANCEL_SENT, (_E.SEND_CANCEL,)),
     # The peer's 200 crossed our CANCEL: the call exists, and is ended by BYE (RFC 3261 §9.1).
-    (_S.CANCELLING, _I.SUCCESS): (_S.LEAVING, (_E.CONFIRM, _E.SEND_BYE)),
-    (_S.CANCELLING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
-    (_S.CANCELLING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
-    (_S.ESTABLISHED, _I.HANG_UP): (_S.LEAVING, (_E.SEND_BYE,)),
-    (_S.ESTABLISHED, _I.LOST): (_S.LEAVING, (_E.SEND_BYE, _E.EMIT_ENDED)),
+    (_S.CANCEL_SENT, _I.SUCCESS): (_S.BYE_SENT, (_E.CONFIRM, _E.SEND_BYE)),
+    (_S.CANCEL_SENT, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.CANCEL_SENT, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.ESTABLISHED, _I.HANG_UP): (_S.BYE_SENT, (_E.SEND_BYE,)),
+    (_S.ESTABLISHED, _I.LOST): (_S.BYE_SENT, (_E.SEND_BYE, _E.EMIT_ENDED)),
     (_S.ESTABLISHED, _I.BYE): (_S.ENDED, (_E.EMIT_ENDED,)),
     # Both sides hang up at once: the peer's BYE is answered and ours runs to its end; the first cause stands.
-    (_S.LEAVING, _I.BYE): (_S.LEAVING, ()),
-    (_S.LEAVING, _I.BYE_OVER): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.BYE_SENT, _I.BYE): (_S.BYE_SENT, ()),
+    (_S.BYE_SENT, _I.BYE_OVER): (_S.ENDED, (_E.EMIT_ENDED,)),
 }
 
 
@@ -139,10 +139,10 @@ _CAUSES = {
 
 
 class CallMachine(Call):
-    """The state of one call, and what the parts of the call (re-INVITE, REFER, session timer …) need of it.
+    """The state of one call, and the interface that the parts of the call (re-INVITE, REFER, session timer …) use.
 
-    The parts are handed the call with each request or response and never keep it: a part that referred to its call
-    would keep both alive until the garbage collector runs.
+    The parts get the call with each request or response and never keep it: a part that referred to its call would keep
+    both alive until the garbage collector runs.
     """
 
     def __init__(self, core: UserAgentCore, invite: Request, *, outgoing: bool) -> None:
@@ -159,7 +159,7 @@ class CallMachine(Call):
         """Why the call ends; set by the first input that ends it."""
 
     @property
-    def established(self) -> bool:
+    def is_established(self) -> bool:
         """Whether the call was answered, its ACK was sent or received, and no BYE was sent or received."""
         return self.state is CallState.ESTABLISHED
 
@@ -170,7 +170,7 @@ class CallMachine(Call):
             return
         if self.cause is None:
             self.cause = _CAUSES.get(event)
-        # The state first: an effect may cause another input, which must meet the new state.
+        # The state changes first, because an effect may cause another input, which must meet the new state.
         self.state, effects = row
         for effect in effects:
             self.carry_out(effect, message, now)
@@ -180,7 +180,7 @@ class CallMachine(Call):
     # What a call of either role implements
 
     def carry_out(self, effect: CallEffect, message: Message | None, now: float) -> None:
-        """Carry out one effect of a row; `message` is the one that brought the input, or the one to send."""
+        """Carry out one effect of a row; `message` is the received one that caused the input, or the one to send."""
         raise NotImplementedError
 
     def release(self) -> None:
@@ -196,13 +196,13 @@ class CallMachine(Call):
         raise NotImplementedError
 
     def credentials_for(self, hop: Hop) -> Credentials | None:
-        """Return the credentials that requests of this call may prove to `hop`; None: it gets no proof."""
+        """Return the credentials that answer challenges of `hop`; None if its challenges are not answered."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """One request within a dialog and its repetitions; it does not refer to the call."""
+    """One request within a dialog, and its repetitions with a digest; it does not refer to the call."""
 
     core: UserAgentCore
     dialog: Dialog
@@ -214,11 +214,11 @@ class _Exchange:
 def send_in_dialog(call: CallMachine, request: Request, on_response: OnResponse, now: float) -> None:
     """Send a request that the call's dialog made.
 
-    A challenge (401 or 407) is answered with the credentials that the call's INVITE has proven, at most
+    A challenge (401 or 407) is answered with the credentials that the call's INVITE was sent with, at most
     `MAX_CHALLENGES` times; `on_response` gets every other response, and None if none arrives in time.
     """
     dialog = call.dialog
-    assert dialog is not None, "the request was made by the dialog"
+    assert dialog is not None, "a request within a dialog needs the dialog of its call"
     hop = dialog.next_hop()
     exchange = _Exchange(call.core, dialog, hop, call.credentials_for(hop), on_response)
     _send(exchange, request, MAX_CHALLENGES, now)
@@ -229,7 +229,7 @@ def ignore_response(response: Response | None, now: float) -> None:
 
 
 def _send(exchange: _Exchange, request: Request, challenges_left: int, now: float) -> None:
-    # Not nested functions: two that refer to each other would be a cycle that only the garbage collector frees.
+    # No nested functions: two that refer to each other are a cycle that only the garbage collector frees.
     on_response = partial(_receive, exchange, request, challenges_left)
     exchange.core.send_request(request, exchange.hop, on_response, now)
 

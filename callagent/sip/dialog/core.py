@@ -1,4 +1,4 @@
-"""The user agent core that all calls share: settings, dialogs, sending of requests and responses (RFC 3261 §8)."""
+"""The core of the user agent, which all calls share: settings, dialogs, requests and responses (RFC 3261 §8)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _never_busy() -> int | None:
     return None
 
 
-def _any_pace(trunk: str) -> int | None:
+def _allow_any_pace(trunk: str) -> int | None:
     return None
 
 
 MAX_UDP_REQUEST = 1300
-"""Octets of a request that go by UDP where the path MTU is not known (RFC 3261 §18.1.1)."""
+"""Octets of the largest request that goes by UDP, as the path MTU is not known (RFC 3261 §18.1.1)."""
 UNPROVEN = ""
 """Result of `UserAgentSettings.admit` for a host that belongs to no trunk but may log in with a digest account."""
 EXTENSIONS = ("100rel", "replaces", "norefersub", "timer")
@@ -45,7 +45,7 @@ class UserAgentSettings:
     digest: DigestSettings | None = None
     busy: Callable[[], int | None] = _never_busy
     """Return the seconds for Retry-After while no new call can be taken, or None."""
-    pace: Callable[[str], int | None] = _any_pace
+    pace: Callable[[str], int | None] = _allow_any_pace
     """Called with the trunk of each new call; returns the seconds for Retry-After if it comes too soon, or None."""
     public_host: str | None = None
     """Host name or IP address for Via and Contact; None: `public_address`."""
@@ -88,7 +88,7 @@ class UserAgentCore:
         self.dialogs: dict[tuple[str, str, str], Call] = {}
         """By `Dialog.key`."""
         self.calls: set[Call] = set()
-        # Counted here, because each message asks for them: that must not search all calls.
+        # Counted here, because each message needs the counts and must not search all calls.
         self.call_ids: Counter[str] = Counter()
         """Calls per Call-ID: two calls may share one after a fork."""
         self.hosts: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class UserAgentCore:
         self._local_address = local_address
 
     def is_partner(self, host: str) -> bool:
-        """Return whether we are in a call with this host or wait for a response from it; then its messages are read."""
+        """Return whether messages of this host are read: we are in a call with it, or wait for a response from it."""
         return host in self.hosts or host in self.layer.pending_hosts
 
     def add_call(self, call: Call) -> None:
@@ -119,14 +119,14 @@ class UserAgentCore:
     def send_request(
         self, request: message.Request, hop: message.Hop, on_response: OnResponse, now: float
     ) -> ClientTransaction:
-        """Send a request in a new transaction, with a new Via unless it has one: a CANCEL has its INVITE's (§9.1)."""
+        """Send a request in a new transaction, with a new Via unless it has one, like a CANCEL (§9.1)."""
         request.headers.set("User-Agent", self.settings.name)
         if "Via" in request.headers:
             return self.layer.request(request, hop, on_response, now)
         request.headers.insert_first("Via", str(self._via(hop)))
         if not _is_too_large(request, hop) or self.layer.accepts_tcp(hop, now) is False:
             return self.layer.request(request, hop, on_response, now)
-        # Too large for UDP: try TCP first, and fall back to UDP where the peer does not take connections (§18.1.1).
+        # A request that is too large for UDP is tried by TCP; UDP is the fallback for peers without TCP (§18.1.1).
         fallback = (hop, request.via)
         hop = self._switch_to_tcp(request, hop)
         return self.layer.request(request, hop, on_response, now, fallback)
@@ -136,7 +136,7 @@ class UserAgentCore:
 
         It has no transaction that could fall back to UDP, so it goes by TCP only to a peer known to accept TCP.
         """
-        # A branch of its own: the ACK of a 2xx is a transaction by itself (§17.1.1.3).
+        # The ACK of a 2xx is a transaction by itself, so it has a branch of its own (§17.1.1.3).
         ack.headers.insert_first("Via", str(self._via(hop)))
         if _is_too_large(ack, hop) and self.layer.accepts_tcp(hop, now):
             hop = self._switch_to_tcp(ack, hop)
@@ -151,7 +151,7 @@ class UserAgentCore:
         transaction.respond(self.add_common_headers(response), now)
 
     def respond(self, transaction: ServerTransaction, dialog: Dialog, status: int, now: float, **more: bytes) -> None:
-        """Respond to a request in a dialog; `body` is SDP."""
+        """Respond to a request in a dialog; `more` may be the keyword `body` of `make_response`."""
         transaction.respond(self.make_response(transaction.request, dialog, status, **more), now)
 
     def make_response(
@@ -175,7 +175,7 @@ class UserAgentCore:
     # Our addresses
 
     def contact(self, user: str | None, hop: message.Hop, *, secure: bool = False) -> message.Address:
-        """Return the Contact for the peer at `hop`. `secure`: a sips URI, which always means TLS (§26.2.2)."""
+        """Return the Contact for the peer at `hop`; if `secure`, with a sips URI, which always means TLS (§26.2.2)."""
         if secure:
             host, port = self.local_address(replace(hop, transport="tls"))
             return message.Address(message.Uri("sips", message.host_reference(host), user=user, port=port))

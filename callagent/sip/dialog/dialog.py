@@ -64,7 +64,7 @@ class Dialog:
 
     def request(self, method: str, cseq: int | None = None) -> Request:
         """Return a new request without Via. `cseq` is for an ACK, which has the number of its INVITE (§13.2.2.4)."""
-        # Each request has the next number, also one that is never answered (§12.2.1.1).
+        # Each request has the next number, even if an earlier one was never answered (§12.2.1.1).
         if cseq is None:
             self.local_cseq += 1
         uri, routes = self._route()
@@ -91,7 +91,7 @@ class Dialog:
             return self.peer if not self.peer.reliable else replace(self.peer, port=_port_of(next_uri, self.peer))
         if hop.host == self.peer.host:
             return replace(hop, connection=self.peer.connection, name=self.peer.name)
-        # A peer with a private Contact whose packets come from a public address is behind a NAT: only the latter works.
+        # A peer with a private Contact and packets from a public address is behind a NAT: only the public one works.
         behind_nat = not self.route_set and is_private(hop.host) and not is_private(self.peer.host)
         return self.peer if behind_nat else hop
 
@@ -102,7 +102,7 @@ class Dialog:
         return routes[0].uri if routes and not strict else uri
 
     def unresolved_uri(self) -> Uri | None:
-        """Return the URI of the next hop if it names a host that has to be looked up; otherwise None."""
+        """Return the URI of the next hop if it names a host that has to be looked up; default None."""
         uri = self.next_uri()
         return uri if hop_of(uri) is None and uri not in self.resolved and uri.host else None
 
@@ -119,7 +119,7 @@ class Dialog:
         self.remote_target = _target(message, self.remote_target)
 
     def _route(self) -> tuple[Uri, list[Address]]:
-        """Return the Request-URI and the Route; a strict router as first hop swaps the two (§12.2.1.1)."""
+        """Return the Request-URI and the Route. A strict router as first hop becomes the Request-URI (§12.2.1.1)."""
         if not self.route_set:
             return self.remote_target, []
         first, *rest = self.route_set
@@ -151,7 +151,7 @@ def _record_route(message: Request | Response) -> list[Address]:
     return [route for value in message.headers.values("Record-Route") for route in Address.parse_list(value)]
 
 
-def _target(message: Request | Response, otherwise: Uri) -> Uri:
-    """Return the URI of the first Contact that requests can be sent to, or `otherwise`."""
+def _target(message: Request | Response, default: Uri) -> Uri:
+    """Return the URI of the first Contact that requests can be sent to, or `default`."""
     contacts = [contact.uri for contact in message.contacts if contact.uri.scheme in ("sip", "sips")]
-    return contacts[0].without_headers() if contacts else otherwise
+    return contacts[0].without_headers() if contacts else default

@@ -1,4 +1,4 @@
-"""The events of the user agent, and the interface of the calls that they are about."""
+"""The events of the user agent, and the interface of the calls that the events refer to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_HEADERS: Mapping[str, str] = {}
 class Call(Protocol):
     """A call as its owner and the user agent see it; `SipCall` implements it.
 
-    All methods may be called in any state: what does not fit the state does nothing.
+    A command that does not fit the state does nothing, but `refer` raises `ValueError`.
     """
 
     invite: Request
@@ -31,9 +31,9 @@ class Call(Protocol):
     """Whether an outgoing call failed because `max_attempts` servers or users had been tried."""
 
     @property
-    def established(self) -> bool: ...
+    def is_established(self) -> bool: ...
 
-    # For the owner
+    # Commands of the owner
 
     def ring(self, now: float, body: bytes = b"") -> None: ...
 
@@ -55,7 +55,7 @@ class Call(Protocol):
 
     def send_digit(self, digit: str, now: float) -> None: ...
 
-    # For the user agent
+    # Calls by the user agent
 
     def receive_ack(self, ack: Request, now: float) -> None: ...
 
@@ -168,7 +168,7 @@ class InviteReceived:
 
     call: Call
     trunk: str
-    """The trunk that the INVITE came from, as `admit` or its digest account says."""
+    """The trunk of the peer, known from `admit` or from the digest account."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,17 @@ from callagent.sip.transaction_machines import Timer
 
 MAX_REDIRECTIONS = 3
 _MAX_MIN_SE = 7200
-"""Seconds of the longest Min-SE that we repeat the INVITE for."""
+"""Seconds of the longest Min-SE (minimum session interval) of a 422 after which the INVITE is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How an outgoing call reaches its target."""
+class CallPath:
+    """The servers and proxies through which an outgoing call reaches its target, and the credentials for them."""
 
     hops: tuple[Hop, ...]
     """Servers in order: the next one is tried if one does not respond, or responds 503 (RFC 3263 §4.3)."""
     credentials: Credentials | None = None
-    """For the trunk that the hops lead to."""
+    """The credentials for the trunk that the hops lead to."""
     route: tuple[Address, ...] = ()
     """The proxies that the INVITE passes; the hops lead to the first one."""
 
@@ -39,13 +39,13 @@ class Way:
 class OutgoingInvite:
     """The INVITE of an outgoing call: what was sent, where, and what to try next."""
 
-    def __init__(self, core: UserAgentCore, call: CallMachine, way: Way) -> None:
+    def __init__(self, core: UserAgentCore, call: CallMachine, path: CallPath) -> None:
         self.early = EarlyDialogs(core, call)
         self._core = core
         self._call = call
-        self._way = way
-        self._hop = way.hops[0]
-        self._other_hops = list(way.hops[1:])
+        self._path = path
+        self._hop = path.hops[0]
+        self._other_hops = list(path.hops[1:])
         self._redirections = 0
         self._attempts = 1
         self._session_lengthened = False
@@ -55,8 +55,8 @@ class OutgoingInvite:
         """Return the trunk's credentials for requests in the call, if the INVITE needed them and `hop` is the trunk."""
         headers = self._call.invite.headers
         proven = "Authorization" in headers or "Proxy-Authorization" in headers
-        is_trunk = any(hop.host == own.host for own in self._way.hops)
-        return self._way.credentials if proven and is_trunk else None
+        is_trunk = any(hop.host == own.host for own in self._path.hops)
+        return self._path.credentials if proven and is_trunk else None
 
     def send(self, now: float) -> None:
         """Send the call's INVITE as it is now."""
@@ -127,20 +127,20 @@ class OutgoingInvite:
         if call.dialog is None and call.state is not CallState.ENDED:
             call.apply(CallInput.SUCCESS, response, now)
             return
-        # A retransmitted 2xx gets its ACK again (§13.2.2.4). One of another branch of a fork, or one that arrives after
-        # the call has ended, establishes a dialog that nobody wants: ACK, then BYE.
+        # A retransmitted 2xx gets its ACK again (§13.2.2.4). A 2xx of another branch of a fork, or after the end of the
+        # call, establishes an unwanted dialog, which gets an ACK and then a BYE.
         dialog = self.dialog_of(response)
-        known = call.dialog
-        if known is not None and dialog.key == known.key:
-            dialog = known
+        confirmed = call.dialog
+        if confirmed is not None and dialog.key == confirmed.key:
+            dialog = confirmed
         self.acknowledge(dialog, now)
-        if dialog is not known:
+        if dialog is not confirmed:
             self._core.send_request(dialog.request("BYE"), dialog.next_hop(), ignore_response, now)
 
     # The next attempt
 
     def _prepare_retry(self, response: Response | None) -> bool:
-        """Make the call's INVITE the next one to send; False if there is nothing left to try."""
+        """Replace the call's INVITE by the next one to send; False if there is nothing left to try."""
         invite = self._next_request(response)
         if invite is None:
             return False
@@ -151,7 +151,7 @@ class OutgoingInvite:
         invite = self._call.invite
         # Another server of the target may take the call (RFC 3263 §4.3).
         if response is None or response.status == 503:
-            if not self._other_hops or not self._may_attempt():
+            if not self._other_hops or not self._count_attempt():
                 return None
             self._hop = self._other_hops.pop(0)
             return copy_for_retry(invite)
@@ -159,9 +159,9 @@ class OutgoingInvite:
             return self._with_credentials(invite, response)
         if response.status == 422:
             return self._with_longer_session(invite, response)
-        return self._redirected(invite, response) if 300 <= response.status < 400 else None
+        return self._redirect(invite, response) if 300 <= response.status < 400 else None
 
-    def _may_attempt(self) -> bool:
+    def _count_attempt(self) -> bool:
         """Count one more server, or one more user that we are redirected to; False beyond `max_attempts`."""
         self._attempts += 1
         self._call.attempts_spent = self._attempts > self._core.settings.max_attempts
@@ -169,9 +169,9 @@ class OutgoingInvite:
 
     def _with_credentials(self, invite: Request, response: Response) -> Request | None:
         self._challenges += 1
-        if self._way.credentials is None or self._challenges > MAX_CHALLENGES:
+        if self._path.credentials is None or self._challenges > MAX_CHALLENGES:
             return None
-        return authorize_request(invite, response, self._way.credentials)
+        return authorize_request(invite, response, self._path.credentials)
 
     def _with_longer_session(self, invite: Request, response: Response) -> Request | None:
         """Return the INVITE with the session interval that the 422 requires, once (RFC 4028 §7.3)."""
@@ -187,7 +187,7 @@ class OutgoingInvite:
         again.headers.set("Session-Expires", str(max(seconds, self._core.settings.session_seconds)))
         return again
 
-    def _redirected(self, invite: Request, response: Response) -> Request | None:
+    def _redirect(self, invite: Request, response: Response) -> Request | None:
         """Return the INVITE for the user that a 3xx names, at the same host only.
 
         A peer must not decide which hosts we call, so other Contacts are ignored.
@@ -198,7 +198,7 @@ class OutgoingInvite:
             return None
         self._redirections += 1
         target = next((uri for uri in targets if uri.host == invite.uri.host and uri.scheme == invite.uri.scheme), None)
-        if target is None or self._redirections > MAX_REDIRECTIONS or not self._may_attempt():
+        if target is None or self._redirections > MAX_REDIRECTIONS or not self._count_attempt():
             return None
         again = copy_for_retry(invite)
         again.uri = target.without_headers()
@@ -297,8 +297,8 @@ class IncomingInvite:
         else:
             self._provisional.receive_prack(call, dialog, transaction, now)
 
-    def is_answered_by(self, ack: Request) -> bool:
-        """Whether the ACK is that of our 2xx, which is still being sent."""
+    def is_acknowledged_by(self, ack: Request) -> bool:
+        """Whether the ACK is for our 2xx, which is being sent until then."""
         return self._answer is not None and ack.cseq.number == self._answer.cseq
 
     def stop_answering(self) -> None:
@@ -316,6 +316,7 @@ class IncomingInvite:
 
 _MAX_RSEQ = 2**31 - 1
 OPTION_TAG = "100rel"
+"""The option tag of reliable provisional responses, and of their PRACK (provisional acknowledgement)."""
 
 
 class ReliableProvisional:
@@ -380,15 +381,15 @@ class EarlyDialogs:
         self._core = core
         self._call = call
         self._dialogs: dict[str, Dialog] = {}
-        """By the peer's tag, as are the next two."""
+        """By the peer's tag, like `_rseqs` and `_bodies`."""
         self._rseqs: dict[str, int] = {}
         self._bodies: dict[str, bytes] = {}
 
     def receive(self, response: Response, dialog: Dialog, now: float) -> bool:
         """Take in a provisional response with a To tag. False if it is a retransmission, or out of order."""
         tag = response.recipient.tag or ""
-        known = self._dialogs.setdefault(tag, dialog)
-        self._core.dialogs.setdefault(known.key, self._call)
+        early = self._dialogs.setdefault(tag, dialog)
+        self._core.dialogs.setdefault(early.key, self._call)
         if response.body:
             self._bodies.setdefault(tag, response.body)
         rseq = _rseq(response)
@@ -399,10 +400,10 @@ class EarlyDialogs:
         if last is not None and rseq != last + 1:
             return False
         self._rseqs[tag] = rseq
-        prack = known.request("PRACK")
+        prack = early.request("PRACK")
         prack.headers.add("RAck", f"{rseq} {response.cseq}")
-        # A PRACK that fails leaves the peer repeating its response: the time limits of the INVITE end that.
-        self._core.send_request(prack, known.next_hop(), ignore_response, now)
+        # If the PRACK fails, the peer repeats its response until the time limits of the INVITE end the call.
+        self._core.send_request(prack, early.next_hop(), ignore_response, now)
         return True
 
     def dialog_of(self, request: Request) -> Dialog | None:
@@ -416,7 +417,7 @@ class EarlyDialogs:
                 del self._core.dialogs[dialog.key]
 
     def confirm(self, response: Response, dialog: Dialog) -> bytes:
-        """Let the dialog of a 2xx continue the CSeq of its early dialog, and return the answer to our offer.
+        """Continue the CSeq of the early dialog in the dialog of a 2xx, and return the answer to our offer.
 
         A reliable provisional response may have brought the answer; the 2xx then has no body (RFC 3262 §5).
         """

@@ -33,7 +33,7 @@ class TransferInput(Enum):
 
 _S, _I = TransferState, TransferInput
 
-# A NOTIFY may overtake the 202 (RFC 6665 §4.1.2.4), so REQUESTED has a row for each of them.
+# A NOTIFY may overtake the 202 (RFC 6665 §4.1.2.4), so REQUESTED has a row for each kind of NOTIFY.
 TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
     (_S.REQUESTED, _I.ACCEPT): _S.ACCEPTED,
     (_S.REQUESTED, _I.REFUSE): _S.REFUSED,
@@ -58,12 +58,12 @@ TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
 
 
 class ReferSender:
-    """A REFER of ours and the subscription to its outcome."""
+    """The latest REFER that we sent, and the subscription to its outcome."""
 
     def __init__(self) -> None:
         self._timer: Timer | None = None
         self._cseq = 0
-        """Of the REFER."""
+        """The CSeq number of the latest REFER."""
         self._deadline = 0.0
         self.state: TransferState | None = None
         """None until the first REFER."""
@@ -71,7 +71,7 @@ class ReferSender:
     def send(self, call: CallMachine, dialog: Dialog, target: Uri, headers: Mapping[str, str], now: float) -> None:
         """Ask the peer to call `target`. Raises `ValueError` while an earlier transfer has no outcome."""
         if self.state is not None and not self.state.is_final:
-            raise ValueError("A transfer is under way")
+            raise ValueError("A transfer is under way: wait for its outcome")
         request = dialog.request("REFER")
         request.headers.add("Refer-To", f"<{target}>")
         request.headers.add("Referred-By", f"<{dialog.local.uri}>")
@@ -88,11 +88,11 @@ class ReferSender:
         event, _, parameters = (request.headers.get("Event") or "").lower().partition(";")
         if self.state is None or event.strip() != "refer":
             return False
-        if self._is_of_earlier(parameters):
+        if self._is_for_earlier_refer(parameters):
             return True
         fragment = _FRAGMENT.match(request.body)
         subscription = (request.headers.get("Subscription-State") or "").partition(";")[0].strip().lower()
-        # A final status is the outcome, even if the subscription is still said to be active.
+        # A final status is the outcome, even if Subscription-State still says `active`.
         if fragment is not None and fragment[1] >= b"200":
             status = int(fragment[1])
             succeeded = status < 300
@@ -126,7 +126,7 @@ class ReferSender:
         if state is None:
             return
         self.state = state
-        # One timer at a time: until the first NOTIFY the short limit, afterwards that of the whole transfer.
+        # One timer runs at a time: `notify_limit` until the first NOTIFY, then the limit of the whole transfer.
         if state is not old:
             self.close()
         if state is TransferState.ACCEPTED:
@@ -135,7 +135,7 @@ class ReferSender:
             self._start_timer(call, self._deadline)
         call.core.events.append(TransferProgressed(call, state, status, reason))
 
-    def _is_of_earlier(self, parameters: str) -> bool:
+    def _is_for_earlier_refer(self, parameters: str) -> bool:
         """Whether the event's `id` is the CSeq of an earlier REFER (RFC 3515 §2.4.6); many peers send none."""
         number = re.search(r"(?:^|;)\s*id\s*=\s*([0-9]{1,10})\s*(?:;|$)", parameters)
         return number is not None and int(number[1]) < self._cseq
@@ -148,12 +148,12 @@ class ReferSender:
 
 
 class ReferReceiver:
-    """A REFER of the peer: the owner of the call calls the target and reports the outcome."""
+    """The latest REFER of the peer; the owner of the call calls the target and reports the outcome."""
 
     def __init__(self) -> None:
         self._pending = False
-        self._silent = False
-        """The peer asked not to be notified (Refer-Sub: false, RFC 4488)."""
+        self._is_silent = False
+        """Whether the peer asked not to be notified (Refer-Sub: false, RFC 4488)."""
 
     def receive(self, call: CallMachine, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         """Respond to a REFER, and emit `TransferRequested` if it is accepted."""
@@ -165,9 +165,9 @@ class ReferReceiver:
             call.core.respond(transaction, dialog, 491, now)
         else:
             self._pending = True
-            self._silent = (request.headers.get("Refer-Sub") or "").strip().lower().startswith("false")
+            self._is_silent = (request.headers.get("Refer-Sub") or "").strip().lower().startswith("false")
             response = call.core.make_response(request, dialog, 202)
-            if self._silent:
+            if self._is_silent:
                 response.headers.add("Refer-Sub", "false")
             transaction.respond(response, now)
             # The first NOTIFY must follow at once (RFC 3515 §2.4.4).
@@ -183,7 +183,7 @@ class ReferReceiver:
         self._notify(call, dialog, status, "terminated;reason=noresource" if final else "active;expires=60", now)
 
     def _notify(self, call: CallMachine, dialog: Dialog, status: int, subscription: str, now: float) -> None:
-        if self._silent:
+        if self._is_silent:
             return
         request = dialog.request("NOTIFY")
         request.headers.add("Event", "refer")
@@ -218,7 +218,7 @@ class Replaces:
 
     @classmethod
     def parse_single(cls, values: Sequence[str]) -> Replaces:
-        """Parse the values of a request, of which there may be one only (RFC 3891 §3). Raises `ValueError`."""
+        """Parse the only value that a request may have (RFC 3891 §3). Raises `ValueError`."""
         if len(values) != 1:
             raise ValueError("Replaces occurs more than once")
         call_id, separator, rest = values[0].strip().partition(";")
@@ -245,6 +245,6 @@ class Replaces:
 
 def attended_target(consulted: Call, target: Uri) -> Uri:
     """Return the Refer-To of an attended transfer, which replaces our call with the target (RFC 5589 §7.1)."""
-    if consulted.dialog is None or not consulted.established:
+    if consulted.dialog is None or not consulted.is_established:
         raise ValueError("The call with the transfer target is not established")
     return replace(target, headers=Replaces.of(consulted.dialog).uri_header)

@@ -1,4 +1,4 @@
-"""Offers within a call: re-INVITE and UPDATE of the peer, re-INVITE of ours (RFC 3261 §14, RFC 3311)."""
+"""Offers within a call: re-INVITE and UPDATE of the peer, and our re-INVITE (RFC 3261 §14, RFC 3311)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from callagent.sip.transaction_machines import Timer
 
 _OWNER_GLARE_DELAY = (2.1, 4.0)
 _OTHER_GLARE_DELAY = (0.0, 2.0)
-"""Seconds until a re-INVITE that met one of the peer's is sent again, by the owner of the Call-ID and by the other
-side: different ranges, so that the two do not meet again (§14.1)."""
+"""Seconds until a re-INVITE that crossed one of the peer is sent again, by the owner of the Call-ID and by the other
+side. The ranges differ, so that the two do not cross again (§14.1)."""
 
 
 class Renegotiation:
-    """The offers within one call. Only one may be under way, from either side; others are told to wait."""
+    """The offers within one call. Only one may be under way, from either side; others have to wait."""
 
     def __init__(self, session_timer: SessionTimer) -> None:
         self._session_timer = session_timer
@@ -68,7 +68,7 @@ class Renegotiation:
         if transaction.request.method == "UPDATE":
             transaction.respond(response, now)
             return
-        self._answer = AnswerRetransmission(call.core, transaction, response, lambda at: self._miss_ack(call, at))
+        self._answer = AnswerRetransmission(call.core, transaction, response, lambda at: self._hang_up(call, at))
         self._answer.start(now)
 
     def refuse(self, call: CallMachine, status: int, now: float) -> None:
@@ -78,7 +78,7 @@ class Renegotiation:
             call.core.respond(transaction, dialog, status, now)
 
     def receive_ack(self, call: CallMachine, ack: Request) -> None:
-        """Handle the ACK of a re-INVITE that we accepted; its body answers an offer of ours."""
+        """Handle the ACK of a re-INVITE that we accepted; its body answers our offer, if our 200 made one."""
         if self._answer is None or self._answer.cseq != ack.cseq.number:
             return
         self._answer.stop()
@@ -92,11 +92,11 @@ class Renegotiation:
             transaction.on_cancel = None
         return transaction
 
-    def _miss_ack(self, call: CallMachine, now: float) -> None:
+    def _hang_up(self, call: CallMachine, now: float) -> None:
         self._answer = None
         call.hang_up(now)
 
-    # Offers of ours
+    # Our offers
 
     def send(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
         """Offer `body` in a re-INVITE, later if an offer is under way; the outcome is an event."""
@@ -132,7 +132,7 @@ class Renegotiation:
             dialog.refresh_target(response)
             call.core.send_ack(dialog.request("ACK", response.cseq.number), dialog.next_hop(), now)
         if sent is None:
-            # A retransmitted 2xx: it needed the ACK only.
+            # This 2xx was a retransmission, which only needs the ACK.
             return
         self._sent = None
         if response is None or response.status in (408, 481):
@@ -155,5 +155,5 @@ class Renegotiation:
         self._retry = call.core.timers.at(now + delay, lambda at: self._send_again(call, dialog, body, at))
 
     def _send_again(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
-        if call.established:
+        if call.is_established:
             self.send(call, dialog, body, now)

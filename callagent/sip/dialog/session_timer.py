@@ -11,10 +11,11 @@ from callagent.sip.message import Headers, Message, Parameters, Request, Respons
 from callagent.sip.transaction_machines import Timer
 
 _MAX_SECONDS = 86_400
+"""Longest session interval that we agree to."""
 _MAX_MARGIN = 32.0
-"""Seconds before the end of the interval at which a session without a refresh ends; a third of it at most (§10)."""
+"""How many seconds before its expiration a session without a refresh ends; at most a third of the interval (§10)."""
 _GLARE_DELAY = (2.1, 4.0)
-"""Seconds until a refresh that met a request of the peer is sent again (RFC 3261 §14.1)."""
+"""Seconds until a refresh that crossed a request of the peer is sent again (RFC 3261 §14.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,17 @@ class SessionExpires:
 
 def is_too_short(request: Request, minimum: int) -> bool:
     """Whether the request asks for a session interval below our Min-SE, which is answered 422 (RFC 4028 §9)."""
-    asked = SessionExpires.of(request)
-    return asked is not None and asked.seconds < minimum and request.headers.supports("timer")
+    requested = SessionExpires.of(request)
+    return requested is not None and requested.seconds < minimum and request.headers.supports("timer")
 
 
 def is_glare(response: Response) -> bool:
-    """Whether our request met one of the peer's and has to be sent again (RFC 3261 §14.2, RFC 3311 §5.2)."""
+    """Whether our request crossed one of the peer and has to be sent again (RFC 3261 §14.2, RFC 3311 §5.2)."""
     return response.status == 491 or (response.status == 500 and "Retry-After" in response.headers)
 
 
 class SessionTimer:
-    """The session timer of one call: we refresh at half the interval, or expect the peer's refresh and end the call."""
+    """The session timer of one call: we refresh at half the interval, or end the call if the peer does not refresh."""
 
     def __init__(self) -> None:
         self._timer: Timer | None = None
@@ -74,12 +75,12 @@ class SessionTimer:
     def agree(self, call: CallMachine, request: Request, response: Response, now: float) -> None:
         """Write the agreed interval into our 2xx to an INVITE or UPDATE of the peer, and start the timer (§9)."""
         self._note_allow(request)
-        capable = request.headers.supports("timer")
-        asked = SessionExpires.of(request) or SessionExpires(call.core.settings.session_seconds)
-        # Within bounds: a peer that asks for a year would keep a dead call for a year.
-        seconds = max(min(asked.seconds, _MAX_SECONDS), call.core.settings.shortest_session)
+        supports_timer = request.headers.supports("timer")
+        requested = SessionExpires.of(request) or SessionExpires(call.core.settings.session_seconds)
+        # The interval is bounded: with an interval of a year, a dead call would be kept for a year.
+        seconds = max(min(requested.seconds, _MAX_SECONDS), call.core.settings.shortest_session)
         # A peer without session timers is refreshed by us (RFC 4028 §9).
-        refresher = (asked.refresher or "uac") if capable else "uas"
+        refresher = (requested.refresher or "uac") if supports_timer else "uas"
         agreed = SessionExpires(seconds, refresher)
         response.headers.set("Session-Expires", str(agreed))
         if refresher == "uac":
@@ -87,7 +88,7 @@ class SessionTimer:
         self._start(call, agreed, ours=refresher == "uas", now=now)
 
     def accept(self, call: CallMachine, response: Response, now: float) -> None:
-        """Start the timer as the peer's 2xx to our INVITE or UPDATE says; without Session-Expires there is none."""
+        """Start the timer with the interval of the peer's 2xx to our INVITE or UPDATE; stop it if there is none."""
         self._note_allow(response)
         agreed = SessionExpires.of(response)
         if agreed is None:
@@ -127,18 +128,18 @@ class SessionTimer:
             self._peer_allows_update = "update" in message.headers.flags("Allow")
 
     def _start(self, call: CallMachine, agreed: SessionExpires, *, ours: bool, now: float) -> None:
-        """Start the timer anew; `ours`: we are the refresher."""
+        """Start the timer anew. `ours` tells whether we are the refresher."""
         self.stop()
         self._interval = agreed
         if ours:
             self._timer = call.core.timers.at(now + agreed.seconds / 2, lambda at: self._refresh(call, at))
         else:
-            # The side that waits for the refresh ends the session so long before its expiration (§10).
+            # The side that waits for the refresh ends the session before its expiration, by this margin (§10).
             margin = min(_MAX_MARGIN, agreed.seconds / 3)
             self._timer = call.core.timers.at(now + agreed.seconds - margin, call.lose)
 
     def _refresh(self, call: CallMachine, now: float) -> None:
-        if call.dialog is None or not call.established or self._interval is None:
+        if call.dialog is None or not call.is_established or self._interval is None:
             return
         # If the refresh is delayed or refused, the session still ends at the end of its interval.
         self._timer = call.core.timers.at(now + self._interval.seconds / 2, call.lose)
@@ -161,9 +162,9 @@ class SessionTimer:
         elif response.status == 422 and self.lengthen(response):
             self._repeat(call, now)
         elif is_glare(response) and self._retry is None:
-            # The peer's own request may refresh the session; that cancels this timer.
+            # The request of the peer may refresh the session, which cancels this timer.
             self._retry = call.core.timers.at(now + random.uniform(*_GLARE_DELAY), lambda at: self._repeat(call, at))
 
     def _repeat(self, call: CallMachine, now: float) -> None:
-        if call.dialog is not None and call.established:
+        if call.dialog is not None and call.is_established:
             self._send_update(call, call.dialog, now)

@@ -1,4 +1,4 @@
-"""URIs, the addresses of From, To, Contact and Route, Via, and the hops they lead to (RFC 3261 §18, §19.1, §20)."""
+"""URIs; the addresses of From, To, Contact and Route; Via; and the hops that these lead to (RFC 3261 §18 to §20)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Uri:
     host: str = ""
     """Empty for tel and opaque URIs; IPv6 in brackets."""
     user: str | None = None
-    """As written, with its escapes; of a tel URI the number."""
+    """The user as written, with its escapes; the number of a tel URI."""
     port: int | None = None
     parameters: header_fields.Parameters = field(default_factory=header_fields.Parameters)
     headers: str | None = None
     """The text after the question mark, as written. It is never applied to a request (§19.1.5)."""
     opaque: str | None = None
-    """What follows the scheme of a URI that is not sip, sips or tel."""
+    """The text after the scheme of a URI that is not sip, sips or tel."""
     password: str | None = None
 
     @classmethod
@@ -100,12 +100,12 @@ class Uri:
 
 
 def escape_user(user: str) -> str:
-    """Return a text as the user part of a URI."""
+    """Return a text with the escapes that the user part of a URI needs."""
     return header_fields.escape(user, _USER_MARKS)
 
 
 def host_reference(host: str) -> str:
-    """Return an address as a URI writes it: IPv6 in brackets."""
+    """Return an address as a URI contains it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
@@ -125,10 +125,10 @@ class Address:
 
     @classmethod
     def parse(cls, value: str) -> Address:
-        return _parse(value)
+        return _parse_cached(value)
 
     @classmethod
-    def _read(cls, value: str) -> Address:
+    def _parse_uncached(cls, value: str) -> Address:
         value = value.strip()
         match = _NAME_ADDRESS.fullmatch(value)
         if match is not None:
@@ -158,7 +158,7 @@ class Address:
         return Address(self.uri, self.display_name, self.parameters.replace("tag", tag))
 
 
-_parse = header_fields.remember(Address._read)
+_parse_cached = header_fields.with_cache(Address._parse_uncached)
 
 
 BRANCH_COOKIE = "z9hG4bK"
@@ -216,11 +216,11 @@ class Via:
     def received_from(self, host: str, port: int) -> Via:
         """Return this Via with `received`, and with `rport` if the sender asked for it (§18.2.1, RFC 3581 §4)."""
         parameters = self.parameters
-        symmetric = "rport" in parameters
+        has_rport = "rport" in parameters
         # With `rport` the address is written even if it is the one in the Via (RFC 3581 §4).
-        if symmetric or self.host.strip("[]") != host:
+        if has_rport or self.host.strip("[]") != host:
             parameters = parameters.replace("received", host)
-        if symmetric:
+        if has_rport:
             parameters = parameters.replace("rport", str(port))
         return Via(self.transport, self.host, self.port, parameters)
 
@@ -239,11 +239,11 @@ class Hop:
     transport: str = "udp"
     """`udp`, `tcp` or `tls`."""
     connection: int | None = None
-    """The peer's port of an open connection, which messages to this hop use while it lasts (RFC 5923)."""
+    """The peer's port of an open connection; while it is open, messages to this hop use it (RFC 5923)."""
     name: str = ""
-    """The host name that led to the address; the peer's TLS certificate must have it."""
+    """The host name that led to the address; the peer's TLS certificate must contain it."""
     tentative: bool = False
-    """Whether the connection is only an attempt: if it fails, the message goes by UDP (§18.1.1)."""
+    """Whether TCP is only tried because of the size: if it fails, the message goes by UDP (§18.1.1)."""
 
     @property
     def reliable(self) -> bool:

@@ -21,8 +21,9 @@ HOST = rf"(?:{HOSTNAME}|{IPV6_REFERENCE})"
 PORT = r"[0-9]{1,5}"
 
 _MAX_REMEMBERED_LENGTH = 256
-"""Characters of a text whose parsed value is cached; longer texts would fill the memory."""
+"""Characters of the longest text whose parsed value is cached; longer ones would fill the memory."""
 _MAX_REMEMBERED_VALUES = 512
+"""Parsed values that each cache keeps."""
 _BRACKETS = re.compile(r"[\"<>]")
 _TOKEN = re.compile(TOKEN)
 _QUOTED_PAIR = re.compile(r"\\(.)", re.DOTALL)
@@ -35,11 +36,11 @@ _PIECES = {
 Parsed = TypeVar("Parsed")
 
 
-def remember(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Cache the values of short texts, which must be immutable: one message asks for the same several times."""
-    known = lru_cache(maxsize=_MAX_REMEMBERED_VALUES)(parse)
+def with_cache(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Return `parse` with a cache for short texts. Its values must be immutable, because they are shared."""
+    cached = lru_cache(maxsize=_MAX_REMEMBERED_VALUES)(parse)
     # Errors are not cached, so an invalid value costs its parsing each time.
-    return lambda value: known(value) if len(value) <= _MAX_REMEMBERED_LENGTH else parse(value)
+    return lambda value: cached(value) if len(value) <= _MAX_REMEMBERED_LENGTH else parse(value)
 
 
 def is_token(value: str) -> bool:
@@ -120,7 +121,7 @@ def unescape(value: str) -> str:
 
 
 def escape(value: str, allowed: str) -> str:
-    """Replace by %HH what is neither a letter, a digit nor in `allowed`."""
+    """Replace each octet by %HH that is neither an ASCII letter or digit nor in `allowed`."""
     return "".join(
         chr(byte) if (chr(byte).isalnum() and byte < 128) or chr(byte) in allowed else f"%{byte:02X}"
         for byte in value.encode("utf-8", "surrogateescape")
@@ -129,8 +130,8 @@ def escape(value: str, allowed: str) -> str:
 
 _PARAMETER = re.compile(rf"({TOKEN})(?:\s*=\s*({QUOTED_STRING}|[^\s\"<>;,=]+))?", re.DOTALL)
 
-_PLAIN = re.compile(rf"(?:;{TOKEN}(?:=[^\s\"<>;,=]++)?)++")
-"""Parameters without quotes and spaces, as nearly all are; they are split without the scanner."""
+_UNQUOTED_PARAMETERS = re.compile(rf"(?:;{TOKEN}(?:=[^\s\"<>;,=]++)?)++")
+"""Parameters without quotes and spaces, as nearly all are, which `_split_pair` can split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +144,20 @@ class Parameters:
     @classmethod
     def parse(cls, value: str) -> Parameters:
         """Parse `;name=value…`; an empty text has no parameters. Raises `ValueError`."""
-        return cls._read(value) if value else _NONE
+        return cls._read(value) if value else _NO_PARAMETERS
 
     @classmethod
     def _read(cls, value: str) -> Parameters:
         if not value.strip():
             return cls()
-        # Two ways to the same result; nearly all values take the faster one.
-        if _PLAIN.fullmatch(value) is not None:
-            items = tuple([_split(item) for item in value[1:].split(";")])
+        # Both branches have the same result; nearly all values take the faster one.
+        if _UNQUOTED_PARAMETERS.fullmatch(value) is not None:
+            items = tuple([_split_pair(item) for item in value[1:].split(";")])
         else:
             first, *rest = split_list(value.strip(), ";")
             if first:
                 raise ValueError("Parameters are not valid")
-            items = tuple(_parse_one(item) for item in rest)
+            items = tuple(_parse_parameter(item) for item in rest)
         if len(items) > 1 and len({name.lower() for name, _ in items}) != len(items):
             raise ValueError("Parameter occurs twice")
         return cls(items)
@@ -184,23 +185,24 @@ class Parameters:
         return Parameters((*self.items, (name, value)))
 
 
-def _split(item: str) -> tuple[str, str | None]:
+def _split_pair(item: str) -> tuple[str, str | None]:
     name, equals, value = item.partition("=")
     return name, value if equals else None
 
 
-def _parse_one(item: str) -> tuple[str, str | None]:
+def _parse_parameter(item: str) -> tuple[str, str | None]:
     match = _PARAMETER.fullmatch(item)
     if match is None:
         raise ValueError("Parameter is not valid")
     return match[1], match[2]
 
 
-_NONE = Parameters()
+_NO_PARAMETERS = Parameters()
 
 
 MAX_HEADERS = 100
 MAX_HEADER_LENGTH = 8 * 1024
+"""Fields of one message, and characters of one field, that are parsed."""
 
 _COMPACT = {
     "a": "Accept-Contact", "b": "Referred-By", "c": "Content-Type", "d": "Request-Disposition",
@@ -214,25 +216,25 @@ _UNABRIDGED = (
 )
 
 
-def _name(name: str) -> tuple[str, str]:
+def _expand_name(name: str) -> tuple[str, str]:
     if not is_token(name):
         raise ValueError("Header is not valid")
     full = _COMPACT.get(name.lower(), name)
     return full, full.lower()
 
 
-_names = remember(_name)
+_expand_cached = with_cache(_expand_name)
 """Returns the full name of a field, and that name in lower case."""
-# Names as most peers write them need neither a check nor the cache.
+# Names in their usual spelling need neither a check nor the cache.
 _USUAL_NAMES = {name: (name, name.lower()) for name in (*_COMPACT.values(), *_UNABRIDGED)}
 
 
 def full_name(name: str) -> str:
     """Return the name of a field, with a compact form expanded (§7.3.3). Raises `ValueError` unless it is a token."""
-    return _names(name)[0]
+    return _expand_cached(name)[0]
 
 
-def _count(value: str) -> int:
+def _count_values(value: str) -> int:
     return len(split_list(value))
 
 
@@ -256,29 +258,29 @@ class Headers:
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
-        """Append one field. Raises `ValueError` for what would break the message, such as a line feed."""
+        """Append one field. Raises `ValueError` for a name that is no token, and for a value with a line break."""
         if "\r" in value or "\n" in value:
-            raise ValueError("Header is not valid")
-        self._items.append((_names(name)[0], value.strip()))
-        self._changed()
+            raise ValueError(f"Header {name} is not valid: it contains a line break")
+        self._items.append((_expand_cached(name)[0], value.strip()))
+        self._clear_caches()
 
     def add_lines(self, lines: Iterable[str]) -> None:
         """Append unfolded lines as received. Raises `ValueError` at the first invalid one; those before it stay."""
-        self._changed()
+        self._clear_caches()
         items, index = self._items, self._by_name()
         for line in lines:
             name, colon, value = line.partition(":")
             if not colon or "\r" in value or "\n" in value:
                 raise ValueError("Header is not valid")
-            full, lowered = _USUAL_NAMES.get(name) or _names(name.rstrip(" \t"))
+            full, lowered = _USUAL_NAMES.get(name) or _expand_cached(name.rstrip(" \t"))
             value = value.strip()
             items.append((full, value))
             index.setdefault(lowered, []).append(value)
 
-    def take_over(self, name: str, values: Iterable[str]) -> None:
-        """Append values from another message, which are known to be valid; `name` is a full name."""
+    def add_valid(self, name: str, values: Iterable[str]) -> None:
+        """Append values that were parsed in another message; `name` is a full name."""
         self._items += [(name, value) for value in values]
-        self._changed()
+        self._clear_caches()
 
     def insert_first(self, name: str, value: str) -> None:
         """Insert one field before all others."""
@@ -293,7 +295,7 @@ class Headers:
     def remove(self, name: str) -> None:
         lowered = name.lower()
         self._items = [item for item in self._items if item[0].lower() != lowered]
-        self._changed()
+        self._clear_caches()
 
     def get(self, name: str) -> str | None:
         """Return the first value of a field, or None."""
@@ -305,7 +307,7 @@ class Headers:
         return self._by_name().get(name.lower(), ())
 
     def _by_name(self) -> dict[str, list[str]]:
-        # Built by the first question after a change: fields that are only written need no index.
+        # Built by the first read after a change: fields that are only written need no index.
         index = self._index
         if index is None:
             index = self._index = {}
@@ -328,24 +330,24 @@ class Headers:
 
     def read(self, name: str, parse: Callable[[Headers], Read]) -> Read:
         """Return `parse(self)`, remembered under `name` until a field changes."""
-        known = self._read.get(name)
-        if known is None:
-            known = self._read[name] = parse(self)
-        return cast(Read, known)
+        value = self._read.get(name)
+        if value is None:
+            value = self._read[name] = parse(self)
+        return cast(Read, value)
 
     def replace_top_via(self, vias: Sequence[object]) -> None:
-        """Replace the topmost Via by the first of `vias`, which are all of the message. Values that were read stay."""
+        """Replace the topmost Via by the first of `vias`, which are all of the message. Other parsed values stay."""
         first, *fields = self.values("Via")
         # The topmost field may hold several values; they are written as fields of their own.
-        with_it = [str(each) for each in vias[1 : len(vias) - sum(map(_count, fields))]] if "," in first else []
-        values = [str(vias[0]), *with_it]
+        others = [str(each) for each in vias[1 : len(vias) - sum(map(_count_values, fields))]] if "," in first else []
+        values = [str(vias[0]), *others]
         at = next(number for number, item in enumerate(self._items) if item[0].lower() == "via")
         self._items[at : at + 1] = [("Via", value) for value in values]
         if self._index is not None:
             self._index["via"] = [*values, *fields]
         self._read["vias"] = vias
 
-    def _changed(self) -> None:
+    def _clear_caches(self) -> None:
         self._index = None
         self._read.clear()
 
@@ -354,7 +356,7 @@ class Headers:
         return [item for value in self.values(name) for item in split_list(value) if item]
 
     def flags(self, name: str) -> frozenset[str]:
-        """Return the elements in lower case; none if the field is not valid."""
+        """Return the comma-separated elements in lower case; none if a field is not valid."""
         try:
             return frozenset(item.lower() for item in self.tokens(name))
         except ValueError:
@@ -380,7 +382,7 @@ _MAX_CAUSE = 999
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One value of the Reason header field: why a peer ended a call."""
+    """One value of the Reason header field, which tells why a peer ended a call (RFC 3326)."""
 
     protocol: str
     """`SIP` (the cause is a status code), `Q.850`, or another."""

@@ -11,15 +11,17 @@ from callagent.sip.message import headers as header_fields
 from callagent.sip.message.addressing import Address, Uri, Via
 
 MAX_DATAGRAM = 16 * 1024
+"""Octets of the longest UDP message that is parsed."""
 MAX_VIAS = 64
 MAX_CSEQ = 2**31 - 1
+"""The limit of RFC 3261 §8.1.1.5."""
 
 _SINGLE = {
     name.lower(): name for name in ("Call-ID", "CSeq", "From", "To", "Max-Forwards", "Content-Length", "Content-Type")
 }
 _REQUIRED = {name.lower(): name for name in ("Via", "From", "To", "Call-ID", "CSeq")}
 _REQUEST_LINE = re.compile(rf"({header_fields.TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORECASE)
-_LIKE_A_REQUEST = re.compile(rf"{header_fields.TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
+_REQUEST_LIKE_LINE = re.compile(rf"{header_fields.TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
 _STATUS_LINE = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE | re.DOTALL)
 _CSEQ = re.compile(rf"([0-9]+)\s+({header_fields.TOKEN})")
 _TYPE = re.compile(rf"\s*({header_fields.TOKEN})\s*/\s*({header_fields.TOKEN})\s*(?:;.*)?", re.DOTALL)
@@ -34,10 +36,10 @@ class CSeq:
 
     @classmethod
     def parse(cls, value: str) -> CSeq:
-        return _parse_cseq(value)
+        return _parse_cached_cseq(value)
 
     @classmethod
-    def _read(cls, value: str) -> CSeq:
+    def _parse_uncached(cls, value: str) -> CSeq:
         match = _CSEQ.fullmatch(value.strip())
         if match is None:
             raise ValueError("CSeq is not valid")
@@ -47,10 +49,10 @@ class CSeq:
         return f"{self.number} {self.method}"
 
 
-_parse_cseq = header_fields.remember(CSeq._read)
+_parse_cached_cseq = header_fields.with_cache(CSeq._parse_uncached)
 
 
-_parse_target = header_fields.remember(Uri.parse)
+_parse_cached_uri = header_fields.with_cache(Uri.parse)
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Message:
 
     @property
     def call_id(self) -> str:
-        return _required(self.headers, "Call-ID")
+        return _require(self.headers, "Call-ID")
 
     @property
     def cseq(self) -> CSeq:
@@ -106,7 +108,7 @@ class Message:
         return self.headers.read("content type", _read_content_type)
 
 
-def _required(headers: header_fields.Headers, name: str) -> str:
+def _require(headers: header_fields.Headers, name: str) -> str:
     value = headers.get(name)
     if value is None:
         raise ValueError(f"{name} is missing")
@@ -114,20 +116,20 @@ def _required(headers: header_fields.Headers, name: str) -> str:
 
 
 def _read_vias(headers: header_fields.Headers) -> Sequence[Via]:
-    _required(headers, "Via")
+    _require(headers, "Via")
     return tuple(via for value in headers.values("Via") for via in Via.parse_list(value))
 
 
 def _read_sender(headers: header_fields.Headers) -> Address:
-    return Address.parse(_required(headers, "From"))
+    return Address.parse(_require(headers, "From"))
 
 
 def _read_recipient(headers: header_fields.Headers) -> Address:
-    return Address.parse(_required(headers, "To"))
+    return Address.parse(_require(headers, "To"))
 
 
 def _read_cseq(headers: header_fields.Headers) -> CSeq:
-    return CSeq.parse(_required(headers, "CSeq"))
+    return CSeq.parse(_require(headers, "CSeq"))
 
 
 def _read_contacts(headers: header_fields.Headers) -> Sequence[Address]:
@@ -164,13 +166,13 @@ class Response(Message):
 
 
 class MalformedMessage(ValueError):
-    """The bytes are not a valid message. If `headers` is set, the sender may be answered with `status`."""
+    """The octets are not a valid message. If `headers` is set, the response may be `status`."""
 
-    def __init__(self, why: str, *, status: int = 400, headers: header_fields.Headers | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, problem: str, *, status: int = 400, headers: header_fields.Headers | None = None) -> None:
+        super().__init__(problem)
         self.status = status
         self.headers = headers
-        """The fields read so far; None for a response, an ACK, or what is not SIP at all, which get no answer."""
+        """The fields read so far; None for a response, an ACK, or a message that is not SIP, which get no response."""
 
 
 def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Response:
@@ -179,7 +181,7 @@ def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Respon
         raise MalformedMessage("Message is too large")
     head, separator, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
     if not separator and head.endswith(b"\r\n"):
-        # The end of a datagram ends its message (§18.3), so one without the empty line after its headers is whole.
+        # A datagram ends its message (§18.3), so a message without the empty line after its headers is whole.
         head, separator = head.removesuffix(b"\r\n"), b"\r\n"
     folded = b"\r\n " in head or b"\r\n\t" in head
     start, *lines = head.decode("utf-8", "surrogateescape").split("\r\n")
@@ -193,13 +195,13 @@ def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Respon
         message.body = _cut_body(message, body)
         _validate(message)
     except ValueError as error:
-        answerable = method != "ACK" and _LIKE_A_REQUEST.fullmatch(start)
-        status = 505 if isinstance(error, _UnknownVersion) else 400
+        answerable = method != "ACK" and _REQUEST_LIKE_LINE.fullmatch(start)
+        status = 505 if isinstance(error, _UnsupportedVersion) else 400
         raise MalformedMessage(str(error), status=status, headers=headers if answerable else None) from None
     return message
 
 
-class _UnknownVersion(ValueError):
+class _UnsupportedVersion(ValueError):
     pass
 
 
@@ -211,12 +213,12 @@ def _read_start(line: str, headers: header_fields.Headers) -> Request | Response
     if match is None:
         raise ValueError("Start line is not valid")
     if match[3].upper() != "SIP/2.0":
-        raise _UnknownVersion("Version is not supported")
-    return Request(headers, method=match[1], uri=_parse_target(match[2]))
+        raise _UnsupportedVersion("SIP version is not supported")
+    return Request(headers, method=match[1], uri=_parse_cached_uri(match[2]))
 
 
 def _read_headers(lines: list[str], headers: header_fields.Headers, *, folded: bool) -> None:
-    """Unfold the lines and add them, up to the first that is not valid: a 400 needs the fields before it."""
+    """Unfold the lines and add them, up to the first invalid one: a 400 needs the fields before it."""
     fields = _unfold(lines) if folded else lines
     if len(fields) > header_fields.MAX_HEADERS or max(map(len, fields), default=0) > header_fields.MAX_HEADER_LENGTH:
         raise ValueError(header_fields.TOO_LARGE)
@@ -230,7 +232,7 @@ def _unfold(lines: list[str]) -> list[str]:
             unfolded.append(line)
             continue
         unfolded[-1] += " " + line.strip()
-        # The length is checked for each line, because each one copies the field: many short lines would take long.
+        # The length is checked for each line, because each line copies the field: many short lines would take long.
         if len(unfolded[-1]) > header_fields.MAX_HEADER_LENGTH:
             raise ValueError(header_fields.TOO_LARGE)
     return unfolded
@@ -281,6 +283,7 @@ def _validate_request(request: Request, cseq: CSeq) -> None:
 
 
 MAX_PARTS = 16
+"""Parts of a multipart body that are searched for SDP."""
 SDP = "application/sdp"
 _BOUNDARY = re.compile(
     rf";\s*boundary\s*=\s*({header_fields.QUOTED_STRING}|{header_fields.TOKEN}|[^\s;\"]+)", re.IGNORECASE | re.DOTALL
@@ -307,7 +310,7 @@ def unwrap_description(message: Message) -> None:
 def _find_sdp(body: bytes, boundary: bytes) -> bytes | None:
     # The line break before a delimiter belongs to the delimiter; the first delimiter may have none (RFC 2046 §5.1.1).
     parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
-    # What comes before the first delimiter is no part.
+    # The text before the first delimiter is no part.
     for part in parts[1 : MAX_PARTS + 1]:
         head, separator, content = part.partition(b"\r\n\r\n")
         kind = _PART_TYPE.search(head)
@@ -318,6 +321,7 @@ def _find_sdp(body: bytes, boundary: bytes) -> bytes | None:
 
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "MESSAGE", "NOTIFY", "PRACK")
 KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "PUBLISH")
+"""`METHODS` are served. The further ones are refused with 405, but REFER may be allowed; all others get a 501."""
 
 _REASONS = {
     100: "Trying", 180: "Ringing", 183: "Session Progress", 200: "OK", 202: "Accepted", 302: "Moved Temporarily",
@@ -365,7 +369,7 @@ def copy_headers(received: header_fields.Headers, tag: str | None) -> header_fie
     headers = header_fields.Headers()
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
         values = received.values(name)
-        headers.take_over(name, [_with_tag(value, tag) for value in values] if name == "To" and tag else values)
+        headers.add_valid(name, [_with_tag(value, tag) for value in values] if name == "To" and tag else values)
     return headers
 
 

@@ -8,6 +8,7 @@ from callagent.sip import (
     Address,
     CallAnswered,
     CallEnded,
+    CallPath,
     CallRinging,
     Credentials,
     Dialog,
@@ -20,7 +21,6 @@ from callagent.sip import (
     OfferReceived,
     Request,
     Response,
-    Way,
     parse_message,
 )
 from callagent.sip.dialog.call import SipCall
@@ -60,7 +60,7 @@ def heard(pair: Pair, method: str) -> list[Request]:
 def test_the_next_server_is_called_when_the_first_does_not_answer() -> None:
     pair = Pair()
     answer_at_once(pair)
-    pair.dial(way=Way((GONE, Hop(*SERVER))))
+    pair.dial(path=CallPath((GONE, Hop(*SERVER))))
     pair.run(31.0)
     assert not pair.server.calls
     pair.run(3.0)
@@ -72,7 +72,7 @@ def test_the_next_server_is_called_at_once_when_there_is_no_connection() -> None
     pair = Pair()
     answer_at_once(pair)
     gone = Hop("192.0.2.9", 5060, "tcp")
-    pair.dial(way=Way((gone, Hop(*SERVER))))
+    pair.dial(path=CallPath((gone, Hop(*SERVER))))
     pair.phone.core.fail_connection(gone, pair.now)
     pair.run(0.5)
     assert len(pair.phone.of(CallAnswered)) == 1
@@ -80,7 +80,7 @@ def test_the_next_server_is_called_at_once_when_there_is_no_connection() -> None
 
 def test_a_server_that_is_busy_sends_us_to_the_next_and_the_last_one_ends_the_call() -> None:
     pair = Pair(server=settings(busy=lambda: 5))
-    pair.dial(way=Way((Hop(*SERVER), Hop(*SERVER))))
+    pair.dial(path=CallPath((Hop(*SERVER), Hop(*SERVER))))
     pair.run()
     assert pair.phone.statuses("INVITE").count(503) == 2
     (ended,) = pair.phone.of(CallEnded)
@@ -91,7 +91,7 @@ def test_a_server_that_is_busy_sends_us_to_the_next_and_the_last_one_ends_the_ca
 @pytest.mark.parametrize(("servers", "asked", "spent"), [(3, 3, False), (8, 8, False), (20, 8, True)])
 def test_a_call_is_tried_at_so_many_servers(servers: int, asked: int, spent: bool) -> None:
     pair = Pair(server=settings(busy=lambda: 5))
-    ours = pair.dial(way=Way((Hop(*SERVER),) * servers))
+    ours = pair.dial(path=CallPath((Hop(*SERVER),) * servers))
     pair.run()
     assert pair.phone.statuses("INVITE").count(503) == asked
     assert ours.attempts_spent is spent
@@ -112,7 +112,7 @@ def test_users_that_we_are_sent_to_are_attempts_too() -> None:
 
 def test_hanging_up_stops_the_search() -> None:
     pair = Pair(server=settings(busy=lambda: 5))
-    ours = pair.dial(way=Way((GONE, Hop(*SERVER))))
+    ours = pair.dial(path=CallPath((GONE, Hop(*SERVER))))
     ours.hang_up(pair.now)
     pair.run()
     assert not pair.server.heard
@@ -214,7 +214,7 @@ def test_our_ringing_is_repeated_until_it_is_acknowledged() -> None:
     assert pair.phone.statuses("INVITE").count(180) == ringing
     theirs.answer(pair.answer_to(theirs), pair.now)
     pair.run(1.0)
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_caller_that_never_acknowledges_is_refused() -> None:
@@ -255,7 +255,7 @@ CHALLENGE = 'Digest realm="carrier", nonce="1", qop="auth", algorithm=SHA-256'
 
 def proven(pair: Pair) -> SipCall:
     """A call of ours through a trunk that wanted proof for the INVITE."""
-    call = pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS))
+    call = pair.dial(path=CallPath((Hop(*SERVER),), CREDENTIALS))
     pair.run(0.1)
     answered_by_hand(pair, 0, 407, Proxy_Authenticate=CHALLENGE)
     answered_by_hand(pair, 1, 200, body=pair.answer_to(call))
@@ -284,7 +284,7 @@ def test_a_trunk_that_asks_again_within_the_call_is_answered_once() -> None:
 
 def test_a_wrong_password_is_told_once() -> None:
     pair = by_hand()
-    pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS))
+    pair.dial(path=CallPath((Hop(*SERVER),), CREDENTIALS))
     pair.run(0.1)
     for number in range(2):
         answered_by_hand(pair, number, 407, Proxy_Authenticate=CHALLENGE)
@@ -298,7 +298,7 @@ STALE = 'Digest realm="carrier", nonce="{}", qop="auth", algorithm=SHA-256, stal
 
 def test_a_nonce_that_was_too_old_is_answered_with_the_new_one_but_not_for_ever() -> None:
     pair = by_hand()
-    pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS))
+    pair.dial(path=CallPath((Hop(*SERVER),), CREDENTIALS))
     pair.run(0.1)
     answered_by_hand(pair, 0, 401, WWW_Authenticate=CHALLENGE)
     for number in range(1, 4):
@@ -328,7 +328,7 @@ def test_a_nonce_that_was_too_old_within_the_call_is_answered_too() -> None:
 def test_a_route_that_is_known_before_the_call_is_on_the_invite_its_repetition_and_its_cancel() -> None:
     pair = by_hand()
     route = tuple(Address.parse_list("<sip:192.0.2.2;lr>, <sip:home.example.com;lr>"))
-    call = pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS, route))
+    call = pair.dial(path=CallPath((Hop(*SERVER),), CREDENTIALS, route))
     pair.run(0.1)
     answered_by_hand(pair, 0, 407, Proxy_Authenticate=CHALLENGE)
     answered_by_hand(pair, 1, 180)

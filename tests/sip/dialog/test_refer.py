@@ -70,7 +70,7 @@ def test_success_is_told_and_the_call_is_ours_to_end() -> None:
     assert refer.headers.get("Refer-To") == "<sip:desk@192.0.2.9>"
     assert refer.headers.get("Referred-By") == "<sip:agent@192.0.2.2>"
     assert refer.headers.get("X-Case") == "7"
-    assert theirs.established
+    assert theirs.is_established
     theirs.hang_up(pair.now)
     pair.run()
     assert pair.idle()
@@ -82,7 +82,7 @@ def test_failure_of_the_target_leaves_the_call_to_us(status: int) -> None:
     _, theirs = referred(pair, status)
     pair.run(2.0)
     assert outcomes(pair)[-1] == (TransferState.FAILED, status)
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_second_try_may_follow_a_failure_but_not_overtake_it() -> None:
@@ -104,7 +104,7 @@ def test_a_refused_refer_is_told(refusal: str) -> None:
     pair.send(refer_response(pair, refusal))
     pair.run(1.0)
     assert outcomes(pair) == [(TransferState.REFUSED, int(refusal[:3]))]
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_phone_that_takes_no_transfers_says_so() -> None:
@@ -130,7 +130,7 @@ def test_without_any_notify_the_transfer_has_no_answer() -> None:
     assert outcomes(pair) == [(TransferState.ACCEPTED, 202)]
     pair.run(1.5)
     assert outcomes(pair)[-1][0] is TransferState.NO_ANSWER
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_target_that_rings_for_ever_is_given_up() -> None:
@@ -140,7 +140,7 @@ def test_a_target_that_rings_for_ever_is_given_up() -> None:
     assert outcomes(pair)[-1][0] is TransferState.TRYING
     pair.run(1.0)
     assert outcomes(pair)[-1][0] is TransferState.NO_ANSWER
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_caller_is_left_alone_for_30_seconds_at_most_however_slow_each_step_is() -> None:
@@ -152,7 +152,7 @@ def test_a_caller_is_left_alone_for_30_seconds_at_most_however_slow_each_step_is
     assert outcomes(pair)[-1][0] is TransferState.TRYING
     pair.run(1.0)
     assert outcomes(pair)[-1] == (TransferState.NO_ANSWER, 408)
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_the_late_outcome_of_one_refer_is_not_the_next_one_s() -> None:
@@ -180,7 +180,7 @@ def test_a_subscription_that_ends_without_an_outcome_is_a_failure() -> None:
     pair.send(notify(ours, 50, "terminated;reason=timeout", b"SIP/2.0 100 Trying\r\n"))
     pair.run(1.0)
     assert outcomes(pair)[-1][0] is TransferState.FAILED
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_notify_that_overtakes_the_202_counts() -> None:
@@ -188,7 +188,7 @@ def test_a_notify_that_overtakes_the_202_counts() -> None:
     ours, _ = referred(pair, 200)
     pair.run(0.2)
     assert outcomes(pair)[-1] == (TransferState.SUCCEEDED, 200)
-    assert ours.established
+    assert ours.is_established
 
 
 def test_a_late_notify_is_answered_and_changes_nothing() -> None:
@@ -282,8 +282,8 @@ def test_a_call_takes_the_place_of_another() -> None:
     assert ours.dialog is not None
     new = replacing(pair, ours.dialog)
     pair.run(1.0)
-    assert new.established
-    assert not ours.established
+    assert new.is_established
+    assert not ours.is_established
     assert [event.call for event in pair.server.of(CallReplaced)] == [theirs]
     new.hang_up(pair.now)
     pair.run()
@@ -301,7 +301,7 @@ def test_a_call_that_nobody_knows_cannot_be_replaced() -> None:
     pair.dial(headers={"Replaces": "nonsense"})
     pair.run(1.0)
     assert pair.phone.statuses("INVITE")[-1] == 400
-    assert theirs.established
+    assert theirs.is_established
     assert not pair.server.of(CallReplaced)
 
 

@@ -51,7 +51,7 @@ def test_an_update_with_an_offer_is_answered_without_an_ack() -> None:
     (answer,) = [m for m in pair.phone.heard if isinstance(m, Response) and m.cseq.method == "UPDATE"]
     assert answer.status == 200
     assert b"m=audio 5000" in answer.body
-    assert theirs.established
+    assert theirs.is_established
 
 
 @pytest.mark.parametrize("branch", ["z9hG4bKsame", None])
@@ -69,7 +69,7 @@ def test_a_peer_that_gives_all_its_requests_one_branch_gets_its_answers(branch: 
     pair.run(0.2)
     assert [event.body for event in pair.server.of(OfferReceived)] == [offer()] * 2
     assert [m.cseq.number for m in pair.phone.heard if isinstance(m, Response) and m.status == 200][-2:] == [20, 21]
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_reinvite_without_an_offer_gets_ours_and_its_ack_answers() -> None:
@@ -98,7 +98,7 @@ def test_a_second_reinvite_before_the_first_is_decided_is_told_to_wait() -> None
     theirs.refuse_offer(pair.now)
     pair.run(40.0)
     assert 488 in pair.phone.statuses("INVITE")
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_reinvite_may_be_taken_back() -> None:
@@ -113,7 +113,7 @@ def test_a_reinvite_may_be_taken_back() -> None:
     assert pair.phone.statuses("INVITE")[-1] == 487
     theirs.accept_offer(b"", pair.now)
     pair.run(40.0)
-    assert theirs.established
+    assert theirs.is_established
 
 
 def test_a_reinvite_whose_200_is_never_acknowledged_ends_the_call() -> None:
