@@ -168,7 +168,7 @@ class FunctionRunner:
             "transcript_alternatives": list(c.alternatives),
             "metric_events": [dict(metric) for metric in c.metrics],
             "generic_external_events": c.external_events,
-            "real_time_config": self._real_time.current(environment),
+            "real_time_config": self._real_time.read_data(environment),
             "handoffs": {target.name: _handoff_as_json(target) for target in project.handoffs.values()},
             "sms_templates": {
                 template.name: {"content": template.text, "phone_number": template.senders.get(environment, "")}
@@ -512,7 +512,7 @@ class FunctionCalls:
             keywords = list_at(object_at(effects, "asr_biasing"), "keywords")
             conversation.keywords = tuple(str(word) for word in keywords)
         if track := object_at(effects, "background_track"):
-            conversation.events.append(format.background(track))
+            conversation.events.append(format.read_background(track))
         if shown := object_at(effects, "shown"):
             suggestions = [str(each) for each in list_at(shown, "suggestions")]
             attachments, call_actions = objects_at(shown, "attachments"), objects_at(shown, "call_actions")

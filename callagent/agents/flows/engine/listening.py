@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from callagent.agents.actions import DigitSettings, ListenSettings
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.format import Biasing, ProjectFunction, Step, positive, seconds
+from callagent.agents.flows.format import Biasing, ProjectFunction, Step, as_seconds, positive_or_none
 from callagent.json_values import JsonObject, list_at, object_at
 
 _EXPECTED = {
@@ -43,7 +43,7 @@ def listen_settings(conversation: Conversation, listen: JsonObject | None = None
         digits = _listen_digits(dtmf, digits)
     channel = str(listen.get("channel") or "").upper()
     return ListenSettings(
-        no_input_timeout=positive(asr.get("timeout")) or settings.no_input_timeout,
+        no_input_timeout=positive_or_none(asr.get("timeout")) or settings.no_input_timeout,
         barge_in=_listen_barge_in(listen),
         # `channel` turns the other way of answering off: SPEECH takes no keys, DTMF no words.
         digits=None if channel == "SPEECH" else digits or (DigitSettings() if channel == "DTMF" else None),
@@ -92,10 +92,10 @@ def _listen_digits(dtmf: JsonObject, base: DigitSettings | None) -> DigitSetting
     base = base or DigitSettings()
     return DigitSettings(
         # A function names only what it changes; everything else stays as the step or the project has it.
-        max_digits=max(0, int(positive(dtmf.get("num_digits")) or base.max_digits)),
+        max_digits=max(0, int(positive_or_none(dtmf.get("num_digits")) or base.max_digits)),
         end_key=str(dtmf.get("finish_on_key") or base.end_key),
-        first_digit_timeout=positive(dtmf.get("first_digit_timeout")) or base.first_digit_timeout,
-        inter_digit_timeout=positive(dtmf.get("inter_digit_timeout")) or base.inter_digit_timeout,
+        first_digit_timeout=positive_or_none(dtmf.get("first_digit_timeout")) or base.first_digit_timeout,
+        inter_digit_timeout=positive_or_none(dtmf.get("inter_digit_timeout")) or base.inter_digit_timeout,
         while_speaking=bool(dtmf.get("early_listening", base.while_speaking)),
         is_pii=bool(dtmf.get("is_pii", base.is_pii)),
     )
@@ -110,8 +110,8 @@ def _endpointing(conversation: Conversation, step: Step | None) -> float | None:
     """Return the seconds of silence that end the caller's turn; None: not set."""
     if step is not None and step.speech_end is not None:
         return step.speech_end
-    # The experimental value may be in milliseconds: seconds() recognises them by the size.
-    return seconds(conversation.position_settings.speech_end) or conversation.project.voice.asr.speech_end
+    # The experimental value may be in milliseconds: as_seconds() recognises them by the size.
+    return as_seconds(conversation.position_settings.speech_end) or conversation.project.voice.asr.speech_end
 
 
 def _biasing(conversation: Conversation, step: Step | None) -> Biasing:

@@ -17,20 +17,20 @@ from callagent.agents.flows.format.experimental import (
     PositionSettings,
     RepeatCaller,
     RetrievalSettings,
-    positive,
+    positive_or_none,
 )
 from callagent.agents.flows.format.functions import SCHEMA_TYPES, ProjectFunction
 from callagent.agents.flows.format.project import Flow, Project, is_flow_project, load_project, project_graph
-from callagent.agents.flows.format.steps_and_topics import Biasing, Condition, Step, Topic, seconds
+from callagent.agents.flows.format.steps_and_topics import Biasing, Condition, Step, Topic, as_seconds
 from callagent.agents.flows.format.test_cases import TestCase, load_test_cases, read_test_cases
 from callagent.agents.flows.format.voice import (
     FillerPhrases,
     PhraseFilter,
-    background,
     correct,
     filler_phrases,
     opening_background,
     pronounce,
+    read_background,
     same_language,
 )
 
@@ -57,7 +57,7 @@ __all__ = [
     "TestCase",
     "Topic",
     "Variants",
-    "background",
+    "as_seconds",
     "check_real_time",
     "correct",
     "filler_phrases",
@@ -66,11 +66,11 @@ __all__ = [
     "load_project",
     "load_test_cases",
     "opening_background",
-    "positive",
+    "positive_or_none",
     "project_graph",
     "pronounce",
+    "read_background",
     "read_test_cases",
     "same_language",
-    "seconds",
     "translate",
 ]

@@ -52,15 +52,15 @@ def load_entities(root: Reader) -> dict[str, Entity]:
             kind = "free_text"
         if name in entities:
             reader.error(f"Entity '{name}' is defined twice. Rename or remove one of the two.", "name")
-        entities[name] = Entity(name, reader.text("description"), kind, _config(reader, kind))
+        entities[name] = Entity(name, reader.text("description"), kind, _read_config(reader, kind))
     return entities
 
 
-def _config(reader: Reader, kind: str) -> MutableJsonObject:
+def _read_config(reader: Reader, kind: str) -> MutableJsonObject:
     config: MutableJsonObject = {}
     section = reader.map("config")
     for key in section.names():
-        # Projects have `hasDecimal` as well as `has_decimal`.
+        # Some projects write `hasDecimal` for `has_decimal`.
         name = re.sub(r"([A-Z])", lambda m: "_" + m.group(1).lower(), key)
         value = section.raw(key)
         types = CONFIG_TYPES[kind].get(name)
@@ -108,8 +108,8 @@ def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
         if method not in HANDOFF_METHODS:
             sip.error(f"Unknown handoff method '{method}'. Use invite, refer or bye.", "method")
             method = "bye"
-        number = _phone_number(sip)
-        # The file need not tell numbers: `callagent.toml` is where operators say which ones may be called.
+        number = _read_phone_number(sip)
+        # The file may leave out numbers: operators state in `callagent.toml` which ones may be called.
         if method != "bye" and not number:
             message = f"A handoff by {method} without 'phone_number' goes to the target of its name in callagent.toml."
             sip.warning(message, "method")
@@ -125,9 +125,9 @@ def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
     return targets
 
 
-def _phone_number(sip: Reader) -> str | None:
+def _read_phone_number(sip: Reader) -> str | None:
     value = sip.raw("phone_number")
-    # +4930123 without quotes is a number to YAML, and its plus sign is gone.
+    # YAML reads +4930123 without quotes as a number and drops the plus sign.
     if isinstance(value, int | float):
         sip.error("'phone_number' should be str but got int. Put it in quotes.", "phone_number")
         return None
@@ -185,36 +185,36 @@ def _read_attribute(reader: Reader, table: dict[str, dict[str, object]]) -> None
     values = reader.map("values")
     missing = [variant for variant in table if variant not in set(values.names())]
     if missing:
-        # Reported, not refused: the attribute is simply unset for those variants.
+        # A warning only: the attribute is unset for those variants.
         remedy = "It is unset for them; give each a value."
         reader.warning(f"Missing variants for variant attribute: {name}: {missing}. {remedy}", "values")
     for variant in values.names():
         if variant in table:
-            value = _typed(kind, values.raw(variant))
+            value = _convert_value(kind, values.raw(variant))
             if value is not None:
                 table[variant][name] = value
 
 
-def _typed(kind: str, value: object) -> object:
-    # Strings may hold references, so an empty one is a value. All other kinds are unset when they are left blank.
+def _convert_value(kind: str, value: object) -> object:
+    # A string that is left blank is an empty text. Attributes of all other kinds are unset where they are left blank.
     if kind in ("string", "enum"):
-        return None if value is None and kind == "enum" else _text(value)
+        return None if value is None and kind == "enum" else _as_text(value)
     if value is None or value == "":
         return None
     if kind == "number" and isinstance(value, str):
-        return _number(value)
+        return _as_number(value)
     if kind == "boolean" and isinstance(value, str):
         return value.lower() == "true"
     return value
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
-def _number(value: str) -> float | int | None:
+def _as_number(value: str) -> float | int | None:
     try:
         return int(value) if value.lstrip("-").isdigit() else float(value)
     except ValueError:
@@ -247,7 +247,7 @@ def translate(table: Translations, key: str, language: str | None) -> str | None
     texts = table.get(key, {})
     if not language or language in texts:
         return texts.get(language or "")
-    # `de-AT` takes the text of `de-DE` before it takes none.
+    # The text of `de-DE` is better than none for `de-AT`.
     short = language.split("-")[0]
     return next((text for code, text in texts.items() if code.split("-")[0] == short), None)
 
@@ -264,7 +264,7 @@ def load_sms_templates(root: Reader) -> dict[str, SmsTemplate]:
     templates = {}
     for reader in root.maps("sms_templates"):
         name = reader.required_text("name")
-        # Its numbers may be empty: the sender is the provider's default then.
+        # An empty number means the provider's default sender.
         if "env_phone_numbers" not in reader:
             reader.error("'env_phone_numbers' is required; its values may be empty.", "name")
         numbers = reader.map("env_phone_numbers")
@@ -309,23 +309,23 @@ def load_apis(root: Reader) -> dict[str, ApiIntegration]:
         environments = {}
         for environment in sections.names():
             section = sections.map(environment)
-            auth_type = _one_of(section, "auth_type", AUTH_TYPES, "none")
+            auth_type = _read_choice(section, "auth_type", AUTH_TYPES, "none")
             # YAML keys have underscores where the names of environments have hyphens.
             environments[environment.replace("_", "-")] = (section.text("base_url").rstrip("/"), auth_type)
-        found[name] = ApiIntegration(name, environments, _operations(reader))
+        found[name] = ApiIntegration(name, environments, _read_operations(reader))
     return found
 
 
-def _operations(reader: Reader) -> dict[str, Operation]:
+def _read_operations(reader: Reader) -> dict[str, Operation]:
     return {
         each.required_text("name"): Operation(
-            _one_of(each, "method", HTTP_METHODS, "GET"), each.required_text("resource").lstrip("/")
+            _read_choice(each, "method", HTTP_METHODS, "GET"), each.required_text("resource").lstrip("/")
         )
         for each in reader.maps("operations")
     }
 
 
-def _one_of(reader: Reader, key: str, allowed: tuple[str, ...], default: str) -> str:
+def _read_choice(reader: Reader, key: str, allowed: tuple[str, ...], default: str) -> str:
     value = reader.text(key) or default
     if value not in allowed:
         reader.error(f"'{key}' should be one of {', '.join(allowed)}, not '{value}'.", key)
@@ -333,18 +333,21 @@ def _one_of(reader: Reader, key: str, allowed: tuple[str, ...], default: str) ->
 
 
 MCP_FILE = "config/mcp.yaml"
-DEFAULT_TIMEOUT = 10.0
+DEFAULT_MCP_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class McpConfig:
+    """A server of the Model Context Protocol (MCP)."""
+
     provider: str
     url: str
     auth: JsonObject
     """`header`, `query_param` or `oauth`; empty: none."""
     timeout: float
+    """Seconds for one request."""
     enabled: tuple[str, ...] | None
-    """None: all."""
+    """Functions that are offered; None: all."""
 
     def plain(self) -> MutableJsonObject:
         """Return the part that a worker needs, as plain data."""
@@ -361,7 +364,7 @@ def load_mcp(root: Reader) -> tuple[McpConfig, ...]:
                 provider=str(server.raw("provider_id") or ""),
                 url=server.text("url"),
                 auth=auth if isinstance(auth, dict) else {},
-                timeout=server.number("timeout") or DEFAULT_TIMEOUT,
+                timeout=server.number("timeout") or DEFAULT_MCP_TIMEOUT,
                 enabled=server.texts("enabled_functions") if "enabled_functions" in server else None,
             )
         )
@@ -379,7 +382,7 @@ def check_mcp(root: Reader) -> None:
         seen.add(name)
         if not server.text("url").startswith(("http://", "https://")):
             server.error(f"'url' should be an http(s) address, not '{server.text('url')}'.", "url")
-        # Of two, the first would be used and the other one ignored in silence.
+        # If there were two, the first would be used and the other one ignored.
         kinds = [kind for kind in ("header", "query_param", "oauth") if kind in server.map("auth")]
         if "auth" in server and len(kinds) != 1:
             server.error("'auth' should hold exactly one of header, query_param and oauth.", "auth")
@@ -391,13 +394,14 @@ def check_mcp(root: Reader) -> None:
 
 log = get_logger(__name__)
 _FOLDERS = {"live": "live", "pre-release": "pre_release"}
+"""Environment -> its folder; all others share `draft_and_sandbox`."""
 
 
 def check_real_time(project: Path, findings: Findings) -> None:
     """Check each environment's data against its schema (JSON Schema, draft 7)."""
     for folder in ("draft_and_sandbox", "pre_release", "live"):
         place = f"real_time_configuration/{folder}"
-        schema, data = (_json(project, f"{place}/{name}.json", findings) for name in ("schema", "data"))
+        schema, data = (_read_json(project, f"{place}/{name}.json", findings) for name in ("schema", "data"))
         if data is not None and not isinstance(data, Mapping):
             findings.error(f"{place}/data.json", 1, "The file should hold one JSON object.")
         elif schema is not None and not isinstance(schema, Mapping | bool):
@@ -406,8 +410,8 @@ def check_real_time(project: Path, findings: Findings) -> None:
             _validate(schema, data, place, findings)
 
 
-def _json(project: Path, file: str, findings: Findings) -> JsonValue:
-    """Return the value of a JSON file; None where there is no such file, or, with an error, where it is not valid."""
+def _read_json(project: Path, file: str, findings: Findings) -> JsonValue:
+    """Return the value of a JSON file; None if there is no such file. An unreadable file is an error, and None too."""
     try:
         value: JsonValue = json.loads((project / file).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -440,29 +444,29 @@ class RealTimeConfiguration:
 
     def __init__(self, project: Path) -> None:
         self._folder = project / "real_time_configuration"
-        self._read: dict[str, tuple[float, JsonObject]] = {}
+        self._cache: dict[str, tuple[float, JsonObject]] = {}
         """Environment -> modification time of its file, and its data."""
 
     def folder(self, environment: str) -> Path:
         """Return the folder that holds `schema.json` and `data.json` of an environment."""
         return self._folder / _FOLDERS.get(environment, "draft_and_sandbox")
 
-    def current(self, environment: str) -> JsonObject:
+    def read_data(self, environment: str) -> JsonObject:
         """Return the data of an environment; an empty map where the project has none.
 
-        A file that cannot be read, such as one that is half written, leaves what was read before.
+        While the file cannot be read, for example because it is half written, the data read before are returned.
         """
         path = self.folder(environment) / "data.json"
-        known = self._read.get(environment)
+        cached = self._cache.get(environment)
         try:
             modified = path.stat().st_mtime
-            # Read for each function that runs, so the file is opened only when its time of change differs.
-            if known is None or known[0] != modified:
+            # This runs before each function of a call, so the file is opened only when its modification time differs.
+            if cached is None or cached[0] != modified:
                 data = json.loads(path.read_text(encoding="utf-8"))
-                known = (modified, data if isinstance(data, dict) else {})
-                self._read[environment] = known
+                cached = (modified, data if isinstance(data, dict) else {})
+                self._cache[environment] = cached
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             log.warning("real_time_configuration_unreadable", file=str(path), error=str(error))
-        return known[1] if known else {}
+        return cached[1] if cached else {}

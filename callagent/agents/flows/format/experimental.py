@@ -1,8 +1,8 @@
 """`agent_settings/experimental_config.json`: settings of a project, some with overrides by language, flow and step.
 
-The document is read into typed settings when the project is loaded. What holds for a whole call are attributes of
-`ExperimentalSettings`; what depends on the position in the flows comes from `ExperimentalSettings.at`. A value of the
-wrong type counts as not set, because the platform itself takes these documents without a check.
+The document is read into typed settings when the project is loaded. Settings for a whole call are attributes of
+`ExperimentalSettings`; settings that depend on the position in the flows come from `ExperimentalSettings.at`. A value
+of the wrong type counts as not set, because the platform does not check these documents either.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from callagent.agents.flows.format.steps_and_topics import DtmfConfig
 from callagent.json_values import JsonObject, JsonValue, is_true, number_at, object_at, text_at
 
 MAX_POSITIONS = 2000
-"""Positions whose values are kept. A function may set any language, so their number has no bound of its own."""
+"""Positions whose values are cached. Functions may set any language, so the cache needs a limit."""
 DEFAULT_MAX_SILENCES = 3
+"""Silent turns in a row."""
 DEFAULT_WAIT, GATED_WAIT = 0.8, 1.0
-"""Seconds before a function starts, and before one that the project lists as gated (`smart_vad`)."""
+"""Seconds that `smart_vad` lets a function wait before it starts; `GATED_WAIT`: one that is listed as gated."""
 MAX_WAIT = 5.0
+"""Seconds. A caller takes a longer silence for a dead line."""
 DEFAULT_FILLER_INTERVAL = 5.0
-_DECORATOR = "_decorator"
+"""Seconds."""
+_DECORATOR_SUFFIX = "_decorator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +33,25 @@ class PositionSettings:
     no_input_timeout: float | None
     """Seconds of silence until an empty turn (`asr.initial_timeout`)."""
     max_turn: float | None
-    """Seconds after which the caller's turn is taken (`asr.hard_timeout`)."""
+    """Seconds after which the caller's turn ends in any case (`asr.hard_timeout`)."""
     eager_final: bool
     """Whether a turn is answered from the last partial transcript."""
     turn_threshold: float | None
-    """Probability from which a turn model's opinion is that the caller has finished (`eot.threshold`)."""
+    """Least probability at which the turn model takes the turn for finished (`eot.threshold`)."""
     unfinished_timeout: float | None
-    """Seconds of silence that end a turn where more seems to come (`eot.timeout_ms`)."""
+    """Seconds of silence that end a turn that the turn model takes for unfinished (`eot.timeout_ms`)."""
     speech_end: float | None
     """Silence that ends the caller's turn, in seconds or milliseconds (`vad.vad_end`)."""
     barge_in: bool | None
     speech_disabled: bool
     """Whether only key presses are taken (`dtmf.disable_speech`)."""
     first_digit_timeout: float | None
+    """Seconds."""
     offers_topic_functions: bool
     """Whether functions that topics name are offered inside flows (`llm.include_kb_functions_in_flows`)."""
     model: ModelOverride
     waits_before_functions: bool
-    """Whether `smart_vad` is on. The step makes no difference."""
+    """Whether `smart_vad` is on, which a flow may override, but not a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class PromptTexts:
     """The section `prompts`: texts of the request to the model that a project may replace. Empty: left out."""
 
     silence: str = "The user is silent."
-    """Stands where the caller said nothing."""
+    """The caller's words in a silent turn."""
     step_header: str = ""
     step_footer: str = ""
     context_information_precursor: str = (
@@ -78,7 +82,7 @@ class PromptTexts:
     non_english_rag: str = ""
     non_english_system: str = "Speak to the caller in {language_name} only."
     decorators: Mapping[str, str] = field(default_factory=dict)
-    """Channel (`voice`, `webchat` …) -> a text that is added for it."""
+    """Channel (`voice`, `webchat` …) -> a text that is added to the system message on that channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class RetrievalSettings:
 
 @dataclass(frozen=True, slots=True)
 class BargeInLimits:
-    """What the section `barge_in` says for the whole call."""
+    """The settings in the section `barge_in` that hold for the whole call."""
 
     on_first_turn: bool
     max_per_call: int
@@ -129,9 +133,10 @@ class FunctionTable:
 
 @dataclass(frozen=True, slots=True)
 class FunctionWaits:
-    """The section `smart_vad`: how long a function waits, so that a caller who goes on speaking stops it."""
+    """The section `smart_vad`: how long functions wait, so that a caller who goes on speaking can cancel them."""
 
     gated: FunctionTable
+    """Functions that wait for `gated_wait`."""
     nongated: FunctionTable
     """Functions that start at once."""
     gated_wait: float
@@ -145,10 +150,11 @@ class OlderFillers:
     """The section `filler_utterances`, which `filler_phrases` of `voice/configuration.yaml` replaces."""
 
     utterances: tuple[str, ...]
-    """In every language, where `by_language` is empty."""
+    """For all languages; if it is empty, `by_language` is used."""
     by_language: Mapping[str, tuple[str, ...]]
     randomize: bool
     initial_interval: float
+    """Seconds, as `interval`."""
     interval: float
 
     def in_language(self, language: str | None) -> tuple[str, ...]:
@@ -159,13 +165,13 @@ class OlderFillers:
 
 @dataclass(frozen=True, slots=True)
 class RepeatCaller:
-    """The section `memory`: what is remembered of a caller, and by what the caller is known again."""
+    """The section `memory`: what is stored of a caller for later calls, and what identifies the caller in them."""
 
     enabled: bool
     state_keys: tuple[str, ...]
     """Keys of `conv.state` that are stored."""
     excluded: tuple[str, ...]
-    """Identifiers for which nothing is remembered, such as the number of a switchboard."""
+    """Identifiers for which nothing is stored, such as the number of a switchboard."""
     identifier_source: str
     """`sip_headers:NAME`, `integration_attributes:NAME` or `state:NAME`; else the caller's number."""
 
@@ -175,17 +181,19 @@ class ExperimentalSettings:
 
     def __init__(self, data: JsonObject | None = None) -> None:
         self.data: JsonObject = {} if data is None else data
-        self.prompts = _prompt_texts(self.section("prompts"))
-        self.retrieval = _retrieval(self.section("ragdoll"))
-        self.barge_in = _barge_in_limits(self.section("barge_in"))
-        self.digits = _digits(object_at(self.data, "dtmf", "global"))
-        self.function_waits = _function_waits(self.section("smart_vad"))
-        self.older_fillers = _older_fillers(self.section("filler_utterances"))
-        self.repeat_caller = _repeat_caller(self.section("memory"))
-        self.max_silences = _max_silences(self.section("conversation_control"))
-        """Silent turns in a row after which the call is ended."""
-        self.models_by_channel = _model_overrides(self.section("llm"), "channel_overrides")
-        self.models_by_variant = _model_overrides(self.section("llm"), "variant_overrides")
+        self.prompts = _read_prompt_texts(self.section("prompts"))
+        self.retrieval = _read_retrieval(self.section("ragdoll"))
+        self.barge_in = _read_barge_in_limits(self.section("barge_in"))
+        self.digits = _read_digits(object_at(self.data, "dtmf", "global"))
+        self.function_waits = _read_function_waits(self.section("smart_vad"))
+        self.older_fillers = _read_older_fillers(self.section("filler_utterances"))
+        self.repeat_caller = _read_repeat_caller(self.section("memory"))
+        self.max_silences = int(
+            number_at(self.section("conversation_control"), "max_silence_count", DEFAULT_MAX_SILENCES)
+        )
+        """Silent turns in a row that are tolerated; one more ends the call."""
+        self.models_by_channel = _read_model_overrides(self.section("llm"), "channel_overrides")
+        self.models_by_variant = _read_model_overrides(self.section("llm"), "variant_overrides")
         """These win over those of the channel."""
         self._positions: dict[tuple[str | None, str | None, str | None], PositionSettings] = {}
 
@@ -203,7 +211,7 @@ class ExperimentalSettings:
         own = object_at(base, "language_overrides", language) if language is not None else {}
         in_flow = object_at(own or base, "flow_overrides", flow) if flow is not None else {}
         in_step = object_at(in_flow, "steps", step) if step is not None else {}
-        # The innermost value counts. `null` is not a value: it does not hide one of the outer layers.
+        # The innermost value counts. `null` counts as not set, so it does not hide a value of an outer layer.
         layers = (in_step, in_flow, own or base, base)
         return next((layer[key] for layer in layers if layer.get(key) is not None), None)
 
@@ -212,7 +220,7 @@ class ExperimentalSettings:
         found = self._positions.get((flow, step, language))
         if found is None:
             if len(self._positions) >= MAX_POSITIONS:
-                # The values are made again when they are next asked for: clearing costs time only.
+                # Cleared values are read again when they are next needed, so clearing costs time only.
                 self._positions.clear()
             found = self._positions[flow, step, language] = self._read_position(flow, step, language)
         return found
@@ -220,18 +228,18 @@ class ExperimentalSettings:
     def _read_position(self, flow: str | None, step: str | None, language: str | None) -> PositionSettings:
         value = self.value
         barge_in = value("barge_in", "is_enabled", flow, step)
-        unfinished = positive(value("eot", "timeout_ms", flow, step, language))
+        unfinished = positive_or_none(value("eot", "timeout_ms", flow, step, language))
         parameters = value("llm", "inference_parameters", flow, step)
         return PositionSettings(
-            no_input_timeout=positive(value("asr", "initial_timeout", flow, step, language)),
-            max_turn=positive(value("asr", "hard_timeout", flow, step, language)),
+            no_input_timeout=positive_or_none(value("asr", "initial_timeout", flow, step, language)),
+            max_turn=positive_or_none(value("asr", "hard_timeout", flow, step, language)),
             eager_final=value("asr", "eager_final", flow, step, language) is True,
-            turn_threshold=positive(value("eot", "threshold", flow, step, language)),
+            turn_threshold=positive_or_none(value("eot", "threshold", flow, step, language)),
             unfinished_timeout=None if unfinished is None else unfinished / 1000,
-            speech_end=positive(value("vad", "vad_end", flow, step)),
+            speech_end=positive_or_none(value("vad", "vad_end", flow, step)),
             barge_in=barge_in if isinstance(barge_in, bool) else None,
             speech_disabled=value("dtmf", "disable_speech", flow, step) is True,
-            first_digit_timeout=positive(value("dtmf", "first_digit_timeout", flow, step)),
+            first_digit_timeout=positive_or_none(value("dtmf", "first_digit_timeout", flow, step)),
             offers_topic_functions=value("llm", "include_kb_functions_in_flows", flow, step) is True,
             model=ModelOverride(
                 str(value("llm", "provider_model_id", flow, step) or ""),
@@ -241,7 +249,7 @@ class ExperimentalSettings:
         )
 
     def hangup_utterance(self, language: str | None, default: str) -> str:
-        """Return what is said before the call is ended for silence: one text, or one for each language."""
+        """Return the words that are said before a call is ended for silence; a project may set them by language."""
         value = self.section("conversation_control").get("hangup_utterance")
         if isinstance(value, Mapping):
             short = (language or "").split("-")[0]
@@ -257,22 +265,24 @@ class ExperimentalSettings:
         return str(message.get("message") or configured) if message.get("is_enabled") else ""
 
 
-def positive(value: object) -> float | None:
+def positive_or_none(value: object) -> float | None:
     """Return a number above 0, or None for everything else."""
-    # bool is a subclass of int: true is no number of seconds.
+    # bool is a subclass of int, but `true` is not a number here.
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if value > 0 else None
 
 
-def _prompt_texts(section: JsonObject) -> PromptTexts:
+def _read_prompt_texts(section: JsonObject) -> PromptTexts:
     names = {each.name for each in fields(PromptTexts)} - {"decorators"}
     texts = {name: text for name, text in section.items() if isinstance(text, str)}
-    decorators = {name.removesuffix(_DECORATOR): text for name, text in texts.items() if name.endswith(_DECORATOR)}
+    decorators = {
+        name.removesuffix(_DECORATOR_SUFFIX): text for name, text in texts.items() if name.endswith(_DECORATOR_SUFFIX)
+    }
     return PromptTexts(**{name: text for name, text in texts.items() if name in names}, decorators=decorators)
 
 
-def _retrieval(section: JsonObject) -> RetrievalSettings:
+def _read_retrieval(section: JsonObject) -> RetrievalSettings:
     excluded = object_at(section, "channel_topic_exclusions")
     return RetrievalSettings(
         threshold=number_at(section, "threshold", 0.4),
@@ -286,72 +296,71 @@ def _retrieval(section: JsonObject) -> RetrievalSettings:
     )
 
 
-def _barge_in_limits(section: JsonObject) -> BargeInLimits:
+def _read_barge_in_limits(section: JsonObject) -> BargeInLimits:
     limits = object_at(section, "experimental_config")
     return BargeInLimits(
         on_first_turn=is_true(section, "enable_on_start_turn"),
-        max_per_call=int(positive(limits.get("max_per_call")) or 0),
+        max_per_call=int(positive_or_none(limits.get("max_per_call")) or 0),
         disabled=is_true(limits, "force_disable"),
     )
 
 
-def _digits(section: JsonObject) -> DtmfConfig | None:
-    """Read how key presses are collected where the step says nothing (`dtmf.global`); None: they are not."""
+def _read_digits(section: JsonObject) -> DtmfConfig | None:
+    """Read how key presses are collected at steps without `dtmf_config` (`dtmf.global`); None: they are not."""
     if not section.get("is_enabled"):
         return None
     return DtmfConfig(
-        max_digits=int(positive(section.get("max_digits")) or 0),
+        max_digits=int(positive_or_none(section.get("max_digits")) or 0),
         end_key=str(section.get("end_key") or ""),
         while_speaking=bool(section.get("collect_while_agent_speaking")),
     )
 
 
-def _function_waits(section: JsonObject) -> FunctionWaits:
+def _read_function_waits(section: JsonObject) -> FunctionWaits:
     return FunctionWaits(
-        gated=_function_table(section.get("gated_functions")),
-        nongated=_function_table(section.get("nongated_functions")),
-        gated_wait=_wait(section.get("max_extension_duration"), GATED_WAIT),
-        default_wait=_wait(section.get("default_function_wait"), DEFAULT_WAIT),
+        gated=_read_function_table(section.get("gated_functions")),
+        nongated=_read_function_table(section.get("nongated_functions")),
+        gated_wait=_read_wait(section.get("max_extension_duration"), GATED_WAIT),
+        default_wait=_read_wait(section.get("default_function_wait"), DEFAULT_WAIT),
     )
 
 
-def _function_table(table: JsonValue) -> FunctionTable:
+def _read_function_table(table: JsonValue) -> FunctionTable:
     if isinstance(table, Mapping):
-        return FunctionTable(by_flow={flow: frozenset(_list(names)) for flow, names in table.items()})
-    return FunctionTable(everywhere=frozenset(_list(table)))
+        return FunctionTable(by_flow={flow: frozenset(_as_texts(names)) for flow, names in table.items()})
+    return FunctionTable(everywhere=frozenset(_as_texts(table)))
 
 
-def _wait(value: JsonValue, default: float) -> float:
-    """Read a number of seconds, or a text such as `0.8s`."""
+def _read_wait(value: JsonValue, default: float) -> float:
+    """Read a number of seconds, or a text such as `0.8s`; at most `MAX_WAIT`."""
     try:
         seconds = float(str(value).removesuffix("s"))
     except ValueError:
         return default
-    # A caller takes a longer silence for a dead line.
     return min(MAX_WAIT, seconds) if seconds >= 0 else default
 
 
-def _older_fillers(section: JsonObject) -> OlderFillers | None:
+def _read_older_fillers(section: JsonObject) -> OlderFillers | None:
     if not is_true(section, "is_enabled"):
         return None
     utterances = section.get("utterances")
-    # One list for all languages, or one for each.
+    # Either one list for all languages, or a list for each language.
     by_language = utterances if isinstance(utterances, Mapping) else {}
-    interval = positive(section.get("interval_sec")) or DEFAULT_FILLER_INTERVAL
+    interval = positive_or_none(section.get("interval_sec")) or DEFAULT_FILLER_INTERVAL
     return OlderFillers(
-        utterances=_spoken(utterances),
-        by_language={language: _spoken(texts) for language, texts in by_language.items()},
+        utterances=_nonblank_texts(utterances),
+        by_language={language: _nonblank_texts(texts) for language, texts in by_language.items()},
         randomize=is_true(section, "randomize"),
-        initial_interval=positive(section.get("initial_interval_sec")) or interval,
+        initial_interval=positive_or_none(section.get("initial_interval_sec")) or interval,
         interval=interval,
     )
 
 
-def _spoken(texts: JsonValue) -> tuple[str, ...]:
-    return tuple(text for text in _list(texts) if text.strip())
+def _nonblank_texts(texts: JsonValue) -> tuple[str, ...]:
+    return tuple(text for text in _as_texts(texts) if text.strip())
 
 
-def _repeat_caller(section: JsonObject) -> RepeatCaller:
+def _read_repeat_caller(section: JsonObject) -> RepeatCaller:
     details = object_at(section, "repeat_caller")
     return RepeatCaller(
         enabled=bool(details),
@@ -361,11 +370,7 @@ def _repeat_caller(section: JsonObject) -> RepeatCaller:
     )
 
 
-def _max_silences(section: JsonObject) -> int:
-    return int(number_at(section, "max_silence_count", DEFAULT_MAX_SILENCES))
-
-
-def _model_overrides(section: JsonObject, key: str) -> dict[str, ModelOverride]:
+def _read_model_overrides(section: JsonObject, key: str) -> dict[str, ModelOverride]:
     overrides = {name: object_at(section, key, name) for name in object_at(section, key)}
     return {
         name: ModelOverride(str(each.get("provider_model_id") or ""), object_at(each, "inference_parameters"))
@@ -373,7 +378,7 @@ def _model_overrides(section: JsonObject, key: str) -> dict[str, ModelOverride]:
     }
 
 
-def _list(value: JsonValue) -> tuple[str, ...]:
+def _as_texts(value: JsonValue) -> tuple[str, ...]:
     """Return the items of a list as texts; nothing where the value is no list."""
     return tuple(str(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
@@ -382,4 +387,4 @@ def _names(value: JsonValue) -> tuple[str, ...]:
     """Return one name, the names of a list, or the keys of a map."""
     if isinstance(value, str):
         return (value,)
-    return tuple(str(name) for name in value) if isinstance(value, Mapping) else _list(value)
+    return tuple(str(name) for name in value) if isinstance(value, Mapping) else _as_texts(value)

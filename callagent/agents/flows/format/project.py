@@ -1,6 +1,6 @@
 """A flow project and its flows, how they are read from the project folder, and the graph of its steps.
 
-Reading collects everything that is wrong; no project code is run.
+Reading collects all errors of the project and runs none of its code.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ class Project:
     rules: str = ""
     guardrails: tuple[agent_settings.Guardrail, ...] = ()
     safety: Mapping[str, agent_settings.SafetyFilters] = field(default_factory=dict)
-    """Channel (`voice`, `webchat`) -> its filters; empty: those of the agent."""
+    """Channel (`voice`, `webchat`) -> its filters; the empty key has those of the agent."""
     languages: agent_settings.Languages = field(default_factory=agent_settings.Languages)
     experimental: ExperimentalSettings = field(default_factory=ExperimentalSettings)
     voice: voice_format.VoiceSettings = field(default_factory=voice_format.VoiceSettings)
     chat: voice_format.Greeting | None = None
+    """Greeting of the channel `webchat`; None: the project has no `chat/`."""
     entities: Mapping[str, configuration.Entity] = field(default_factory=dict)
     handoffs: Mapping[str, configuration.HandoffTarget] = field(default_factory=dict)
     sms_templates: Mapping[str, configuration.SmsTemplate] = field(default_factory=dict)
     apis: Mapping[str, configuration.ApiIntegration] = field(default_factory=dict)
     mcp: tuple[configuration.McpConfig, ...] = ()
     remote: Mapping[str, ProjectFunction] = field(default_factory=dict)
-    """Functions of its MCP servers, by the name the model sees; known when the servers have been asked."""
+    """Functions of its MCP servers by the name that the model sees; empty until the servers have been asked."""
     variants: configuration.Variants = field(default_factory=configuration.Variants)
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topics: tuple[Topic, ...] = ()
@@ -90,6 +91,7 @@ class Flow:
 
 
 _PARTS = ("project.yaml", "flows", "functions", "agent_settings", "topics")
+"""Files and folders of which a flow project has at least one."""
 
 
 def is_flow_project(path: Path) -> bool:
@@ -98,13 +100,13 @@ def is_flow_project(path: Path) -> bool:
 
 
 def load_project(path: Path) -> tuple[Project, Findings]:
-    """Read the project in `path`. It may only be used when there are no errors."""
+    """Read the project in `path`. It may be used only if the findings hold no errors."""
     findings = Findings()
     if not path.is_dir():
         findings.error(".", 1, f"There is no folder {path}. Give the path of a project.")
     elif not is_flow_project(path):
         findings.error(".", 1, f"Not a flow project: it has none of {', '.join(_PARTS)}.")
-    return _Loader(path, findings).project(), findings
+    return _Loader(path, findings).load(), findings
 
 
 class _Loader:
@@ -112,13 +114,13 @@ class _Loader:
         self._path = path
         self._findings = findings
 
-    def project(self) -> Project:
-        self._check_resources()
+    def load(self) -> Project:
+        self._check_documents()
         identity = self._reader("project.yaml")
         languages = self._languages()
         variants = configuration.load_variants(self._reader("config/variant_attributes.yaml"))
         functions = self._functions("functions", "global", None)
-        # They are functions of their own kind: the model must not be offered them.
+        # Taken out of the global functions, because the model must not be offered them.
         start, end = (functions.pop(name, None) for name in ("start_function", "end_function"))
         chat = "chat/configuration.yaml"
         return Project(
@@ -133,8 +135,7 @@ class _Loader:
             languages=languages,
             experimental=self._experimental(),
             voice=self._voice(),
-            # None rather than an empty one: a project without `chat/` greets on all channels with the words of
-            # `voice/`.
+            # None rather than an empty greeting: a project without `chat/` uses that of `voice/` on all channels.
             chat=voice_format.load_greeting(self._reader(chat)) if (self._path / chat).exists() else None,
             entities=configuration.load_entities(self._reader("config/entities.yaml")),
             handoffs=configuration.load_handoffs(self._reader("config/handoffs.yaml")),
@@ -152,7 +153,7 @@ class _Loader:
 
     def _reader(self, file: str) -> Reader:
         """Return the top-level map of a file; an empty one where there is no such file."""
-        # A file that is not valid reads as an empty one: its error is noted, and reading goes on to find all others.
+        # An invalid file is read as an empty one: its error is in the findings, and reading goes on to find all others.
         document = read_yaml(self._path, file, self._findings)
         return (document or Document(file, None, {}, self._findings)).root()
 
@@ -164,7 +165,7 @@ class _Loader:
             if path.is_file() and not path.name.startswith((".", "__")):
                 yield path.relative_to(self._path).as_posix()
 
-    def _check_resources(self) -> None:
+    def _check_documents(self) -> None:
         for file, check in CHECKS.items():
             if (self._path / file).exists():
                 check(self._reader(file))
@@ -182,7 +183,7 @@ class _Loader:
         return agent_settings.load_guardrails(self._reader(file)) if (self._path / file).exists() else ()
 
     def _identity(self) -> str:
-        # The newer file replaces personality.yaml and role.yaml, which older projects have.
+        # persona.txt replaces personality.yaml and role.yaml, which older projects have.
         persona = self._text("agent_settings/persona.txt")
         if persona:
             return persona
@@ -221,7 +222,7 @@ class _Loader:
 
     def _voice(self) -> voice_format.VoiceSettings:
         recognition, response = "voice/speech_recognition", "voice/response_control"
-        # Older projects have this folder at the top level.
+        # Older projects have `speech_recognition/` at the top level.
         keyphrases = f"{recognition}/keyphrase_boosting.yaml"
         if not (self._path / keyphrases).exists():
             keyphrases = "speech_recognition/keyphrase_boosting.yaml"
@@ -243,7 +244,7 @@ class _Loader:
         folders = {clean_name(name): name for name in variants}
         found: dict[str, Topic] = {}
         for file in (*self._files("topics", "**/*.yaml"), *self._files("child_topics", "*/*.yaml")):
-            # Topics of a variant lie in a folder with its cleaned name.
+            # The folder of a variant's topics has the cleaned name of the variant.
             variant = folders.get(file.split("/")[1]) if file.startswith("child_topics/") else None
             if file.startswith("child_topics/") and variant is None:
                 self._findings.error(
@@ -263,7 +264,7 @@ class _Loader:
         found = {}
         for file in self._files(folder, "*.py"):
             name = Path(file).stem
-            # Only at the top level: a flow may have a function of that name, which is an ordinary one.
+            # Only at the top level: in a flow, a function of such a name is an ordinary one.
             special = {"start_function": "start", "end_function": "end"}.get(name) if kind == "global" else None
             function = read_function(self._path, file, special or kind, flow, self._findings)
             if function is not None:
@@ -287,15 +288,14 @@ class _Loader:
         reader = self._reader(file)
         folder = file.split("/")[1]
         name = reader.required_text("name")
-        # Imports and references go by the folder, moves between flows by the display name: the two must belong
-        # together.
+        # Imports and references name a flow by its folder, moves by its display name: the two must match.
         if name and clean_name(name) != folder:
             message = f"Flow folder name does not match flow name in config. {folder} != {clean_name(name)}"
             reader.error(f"{message}. Rename the folder or the flow.", "name")
         if not reader.text("description"):
             reader.error("Flow description cannot be empty. Say what the flow is for.", "description")
         flow = Flow(
-            # A flow without a name is an error already; the folder keeps the other findings readable.
+            # A flow without a name is an error already; the folder's name keeps its other findings readable.
             name=name or folder,
             folder=folder,
             description=reader.text("description"),
@@ -326,20 +326,21 @@ class _Loader:
 
 
 PRESETS = ("office-ambiance", "restaurant-ambiance", "whitenoise-subtle")
+"""Background sounds that the platform offers."""
 
 
 def check_voice_extras(root: Reader) -> None:
     """Check filler phrases and background sound of `voice/configuration.yaml`, where unknown keys are errors."""
     fillers, ambience = root.map("filler_phrases"), root.map("background_ambience")
     keys = ("enabled", "phrases", "randomize", "initial_interval_seconds", "interval_seconds")
-    _known_keys(fillers, "filler_phrases", keys)
+    _check_keys(fillers, "filler_phrases", keys)
     if fillers.flag("enabled") and not fillers.texts("phrases"):
         fillers.error("'filler_phrases' is enabled and needs at least one phrase.", "enabled")
-    for key, least in (("initial_interval_seconds", 0.5), ("interval_seconds", 1.0)):
+    for key, minimum in (("initial_interval_seconds", 0.5), ("interval_seconds", 1.0)):
         value = fillers.number(key)
-        if value is not None and value < least:
-            fillers.error(f"'{key}' should be at least {least:g}.", key)
-    _known_keys(ambience, "background_ambience", ("enabled", "preset", "loudness"))
+        if value is not None and value < minimum:
+            fillers.error(f"'{key}' should be at least {minimum:g}.", key)
+    _check_keys(ambience, "background_ambience", ("enabled", "preset", "loudness"))
     loudness = ambience.number("loudness")
     if loudness is not None and not -70 <= loudness <= -20:
         ambience.error("'loudness' should be between -70 and -20.", "loudness")
@@ -354,56 +355,59 @@ CHECKS: Mapping[str, Callable[[Reader], None]] = {
     "config/mcp.yaml": configuration.check_mcp,
     "voice/configuration.yaml": check_voice_extras,
 }
+"""File -> a check that reports what reading it would accept."""
 
 
-def _known_keys(reader: Reader, section: str, known: tuple[str, ...]) -> None:
+def _check_keys(reader: Reader, section: str, known: tuple[str, ...]) -> None:
     for key in reader.names():
         if key not in known:
             reader.error(f"'{section}' has no key '{key}'. It has: {', '.join(known)}.", key)
 
 
-_FUNCTION = re.compile(r"\{\{ft:(\w+)\}\}")
+_FUNCTION_REFERENCE = re.compile(r"\{\{ft:(\w+)\}\}")
 
 
 def project_graph(project: Project) -> ProjectGraph:
     """Build the graph; each edge appears once, in the order of the files."""
-    starts = {flow.name: _id(flow.name, flow.start_step) for flow in project.flows.values()}
-    # A dict for its order, and because a function that is called by two prompts draws the same edge twice.
+    starts = {flow.name: _step_id(flow.name, flow.start_step) for flow in project.flows.values()}
+    # A dict keeps the order and drops the duplicates of a function that two prompts name.
     edges: dict[GraphEdge, None] = {}
     if project.start_function:
-        edges |= dict.fromkeys(_gotos(project.start_function, "", None, starts))
+        edges |= dict.fromkeys(_goto_edges(project.start_function, "", None, starts))
     for flow in project.flows.values():
         edges |= dict.fromkeys(_flow_edges(flow, project.functions, starts))
-    return ProjectGraph(tuple(_flow(each) for each in project.flows.values()), tuple(edges))
+    return ProjectGraph(tuple(_graph_flow(each) for each in project.flows.values()), tuple(edges))
 
 
-def _flow(flow: Flow) -> GraphFlow:
-    steps = [GraphStep(_id(flow.name, name), name, "step") for name in flow.steps]
-    steps += [GraphStep(_id(flow.name, name), name, "function") for name in flow.function_steps]
-    return GraphFlow(flow.name, _id(flow.name, flow.start_step), tuple(steps))
+def _graph_flow(flow: Flow) -> GraphFlow:
+    steps = [GraphStep(_step_id(flow.name, name), name, "step") for name in flow.steps]
+    steps += [GraphStep(_step_id(flow.name, name), name, "function") for name in flow.function_steps]
+    return GraphFlow(flow.name, _step_id(flow.name, flow.start_step), tuple(steps))
 
 
 def _flow_edges(flow: Flow, functions: Mapping[str, ProjectFunction], starts: dict[str, str]) -> Iterator[GraphEdge]:
     for name, step in flow.steps.items():
-        here = _id(flow.name, name)
+        here = _step_id(flow.name, name)
         for condition in step.conditions:
             if condition.child_step:
-                yield GraphEdge(here, _id(flow.name, condition.child_step), condition.name)
-        for called in _FUNCTION.findall(step.prompt):
-            # A step reaches what the functions that its prompt names reach.
+                yield GraphEdge(here, _step_id(flow.name, condition.child_step), condition.name)
+        for called in _FUNCTION_REFERENCE.findall(step.prompt):
+            # A step leads to all steps to which the functions that its prompt names move.
             if function := flow.functions.get(called) or functions.get(called):
-                yield from _gotos(function, here, flow, starts)
+                yield from _goto_edges(function, here, flow, starts)
     for name, function in flow.function_steps.items():
-        yield from _gotos(function, _id(flow.name, name), flow, starts)
+        yield from _goto_edges(function, _step_id(flow.name, name), flow, starts)
 
 
-def _gotos(function: ProjectFunction, source: str, flow: Flow | None, starts: dict[str, str]) -> Iterator[GraphEdge]:
+def _goto_edges(
+    function: ProjectFunction, source: str, flow: Flow | None, starts: dict[str, str]
+) -> Iterator[GraphEdge]:
     for goto in function.gotos:
         if goto.kind == "step" and flow is not None:
-            yield GraphEdge(source, _id(flow.name, goto.name), function.name)
+            yield GraphEdge(source, _step_id(flow.name, goto.name), function.name)
         elif goto.kind == "flow" and goto.name in starts:
             yield GraphEdge(source, starts[goto.name], function.name)
 
 
-def _id(flow: str, step: str) -> str:
+def _step_id(flow: str, step: str) -> str:
     return f"{flow}/{step}"

@@ -1,4 +1,4 @@
-"""The documents whose texts the model is given: `flows/<flow>/steps/*.yaml`, `topics/` and `child_topics/`."""
+"""The documents of steps and topics: `flows/<flow>/steps/*.yaml`, `topics/` and `child_topics/`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ class Biasing:
 
 @dataclass(frozen=True, slots=True)
 class DtmfConfig:
+    """How key presses (DTMF) are collected at a step."""
+
     max_digits: int = 0
+    """0: any number."""
     end_key: str = ""
     inter_digit_timeout: float = 2.0
+    """Seconds after a digit in which the next one may come."""
     while_speaking: bool = False
     is_pii: bool = False
 
@@ -58,7 +62,7 @@ class Step:
     speech_end: float | None = None
     """Seconds of silence that end the caller's turn (`vad.vad_end`)."""
     ignored: tuple[str, ...] = ()
-    """Its settings that this server does not act on, such as `asr.provider`."""
+    """Settings of the step that this server ignores, such as `asr.provider`."""
     model: str = ""
     """The platform's model name; empty: the project's."""
     entities: tuple[str, ...] = ()
@@ -79,42 +83,42 @@ def load_step(root: Reader) -> Step:
         is_default=is_default,
         file=root.document.file,
         prompt_line=root.text_line("prompt"),
-        biasing=_biasing(root.map("asr_biasing")),
-        dtmf=_dtmf(root.map("dtmf_config")),
+        biasing=_read_biasing(root.map("asr_biasing")),
+        dtmf=_read_dtmf(root.map("dtmf_config")),
         # None is not False: a step that says nothing leaves the decision to its flow.
         barge_in=root.map("barge_in").flag("is_enabled") if "barge_in" in root else None,
-        speech_end=seconds(root.map("vad").number("vad_end")),
-        ignored=tuple(_ignored(root)),
+        speech_end=as_seconds(root.map("vad").number("vad_end")),
+        ignored=tuple(_ignored_settings(root)),
         model=root.map("llm").text("provider_model_id"),
-        # An advanced step collects nothing by itself: what stands in these fields has no effect.
+        # These fields have no effect in an advanced step, which collects nothing by itself.
         entities=root.texts("extracted_entities") if is_default else (),
-        conditions=tuple(_condition(each) for each in root.maps("conditions")) if is_default else (),
+        conditions=tuple(_read_condition(each) for each in root.maps("conditions")) if is_default else (),
     )
 
 
-def _ignored(root: Reader) -> Iterator[str]:
+def _ignored_settings(root: Reader) -> Iterator[str]:
     for section, honoured in (("asr", ()), ("vad", ("vad_end",)), ("llm", ("provider_model_id",))):
         values = root.map(section)
         yield from (f"{section}.{key}" for key in values.names() if key not in honoured and key in values)
 
 
-def seconds(value: float | None, milliseconds_over: float = 20.0) -> float | None:
+def as_seconds(value: float | None, milliseconds_over: float = 20.0) -> float | None:
     """Return a duration in seconds; None: not set.
 
-    Projects write seconds in one place and milliseconds in another: a large number is read as milliseconds.
+    Projects write seconds in one place and milliseconds in another: a value above `milliseconds_over` is milliseconds.
     """
     if not value or value < 0:
         return None
     return value / 1000 if value > milliseconds_over else value
 
 
-def _biasing(reader: Reader) -> Biasing | None:
+def _read_biasing(reader: Reader) -> Biasing | None:
     if not reader.flag("is_enabled", True) or not any(True for _ in reader.names()):
         return None
     return Biasing(tuple(kind for kind in BIAS_KINDS if reader.flag(kind)), reader.texts("custom_keywords"))
 
 
-def _dtmf(reader: Reader) -> DtmfConfig | None:
+def _read_dtmf(reader: Reader) -> DtmfConfig | None:
     for key in ("inter_digit_timeout", "max_digits"):
         # -1 stands for any number of digits.
         if (reader.number(key) or 0) < 0 and not (key == "max_digits" and reader.number(key) == -1):
@@ -125,13 +129,13 @@ def _dtmf(reader: Reader) -> DtmfConfig | None:
         max_digits=max(0, int(reader.number("max_digits") or 0)),
         # YAML reads `end_key: 0` as a number.
         end_key=str(reader.raw("end_key") if reader.raw("end_key") is not None else ""),
-        inter_digit_timeout=seconds(reader.number("inter_digit_timeout"), 60.0) or 2.0,
+        inter_digit_timeout=as_seconds(reader.number("inter_digit_timeout"), 60.0) or 2.0,
         while_speaking=reader.flag("collect_while_agent_speaking"),
         is_pii=reader.flag("is_pii"),
     )
 
 
-def _condition(reader: Reader) -> Condition:
+def _read_condition(reader: Reader) -> Condition:
     kind = reader.text("condition_type", "step_condition")
     if kind not in ("step_condition", "exit_flow_condition"):
         reader.error(
@@ -151,6 +155,7 @@ def _condition(reader: Reader) -> Condition:
 
 
 MAX_EXAMPLES = 20
+"""Example queries of one topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +167,11 @@ class Topic:
     file: str
     actions_line: int = 1
     variant: str | None = None
-    """A child topic exists for this variant only."""
+    """The variant of a child topic, which exists for it only; None: not a child topic."""
 
 
 def load_topic(root: Reader, variant: str | None = None) -> Topic | None:
-    """Read a topic; None: it is disabled. `variant` is that of a child topic."""
+    """Read a topic; return None if it is disabled. `variant` is given for a child topic."""
     file = root.document.file
     examples = root.texts("example_queries")
     if len(examples) > MAX_EXAMPLES:

@@ -1,4 +1,4 @@
-"""`test_suite/`: simulated conversations and what is expected of them."""
+"""Test cases in `test_suite/`: simulated conversations and the expectations of them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _TRUE = ("true", "1", "yes")
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """A function that must be called with these arguments, or (`asserted` false) must not be called so."""
+    """A function that must be called with these arguments, or, if `asserted` is False, must not be called with them."""
 
     name: str
     arguments: Mapping[str, object]
     asserted: bool = True
 
     def matches(self, name: str, arguments: Mapping[str, object]) -> bool:
-        return name == self.name and all(_equal(arguments.get(key), value) for key, value in self.arguments.items())
+        return name == self.name and all(_is_equal(arguments.get(key), value) for key, value in self.arguments.items())
 
 
 @dataclass(frozen=True, slots=True)
 class MockedAnswer:
-    """What an API operation answers in a test, `repeat` times; -1: from then on always."""
+    """An API operation's response in a test, given `repeat` times; -1: to all further requests."""
 
     status: int = 200
     body: object = None
@@ -45,6 +45,7 @@ ApiMocks = Mapping[str, Mapping[str, tuple[MockedAnswer, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
+    # pytest must not collect this class for its name.
     __test__ = False
     name: str
     file: str
@@ -54,6 +55,7 @@ class TestCase:
     variant: str | None = None
     tags: tuple[str, ...] = ()
     at: datetime | None = None
+    """Pins the clock of the conversation."""
     caller_number: str | None = None
     sip_headers: Mapping[str, str] = field(default_factory=dict)
     integration_attributes: Mapping[str, object] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class TestCase:
 
 
 def load_test_cases(project: Project) -> tuple[TestCase, ...]:
-    """Read the project's test suite, ordered by file. Raises `ProjectError`, which lists all that is wrong."""
+    """Read the project's test suite, ordered by file. Raises `ProjectError`, which lists all errors."""
     findings = Findings()
     cases = read_test_cases(project.path, project, findings)
     if errors := findings.report().errors:
@@ -76,11 +78,11 @@ def read_test_cases(root: Path, project: Project, findings: Findings) -> tuple[T
     for path in sorted((root / FOLDER).glob("*.yaml")):
         document = read_yaml(root, f"{FOLDER}/{path.name}", findings)
         if document is not None:
-            cases.append(_test_case(document.root(), path.stem, project))
+            cases.append(_read_test_case(document.root(), path.stem, project))
     return tuple(cases)
 
 
-def _test_case(root: Reader, stem: str, project: Project) -> TestCase:
+def _read_test_case(root: Reader, stem: str, project: Project) -> TestCase:
     name = root.text("name") or stem
     if clean_name(name) != stem:
         root.warning(f"The file of test '{name}' should be called {clean_name(name)}.yaml.", "name")
@@ -102,20 +104,20 @@ def _test_case(root: Reader, stem: str, project: Project) -> TestCase:
         language=language or None,
         variant=variant or None,
         tags=root.texts("tags"),
-        at=_instant(root),
+        at=_read_instant(root),
         caller_number=str(root.raw("caller_number")) if "caller_number" in root else None,
         sip_headers={key: str(root.map("sip_headers").raw(key)) for key in root.map("sip_headers").names()},
-        integration_attributes=_attributes(root),
-        api_mocks=_mocks(root),
+        integration_attributes=_read_attributes(root),
+        api_mocks=_read_mocks(root),
         prompt_assertions=root.texts("prompt_assertions"),
-        function_calls=tuple(_expected_call(each) for each in root.maps("function_call_assertions")),
+        function_calls=tuple(_read_expected_call(each) for each in root.maps("function_call_assertions")),
     )
 
 
-def _instant(root: Reader) -> datetime | None:
+def _read_instant(root: Reader) -> datetime | None:
     raw = root.raw("simulated_at")
     try:
-        # Without quotes YAML reads it as a time already.
+        # YAML has already read a time without quotes.
         instant = raw if isinstance(raw, datetime) else datetime.fromisoformat(str(raw)) if raw else None
     except ValueError:
         root.error(f"'simulated_at' should be a time such as 2026-03-02T09:30:00, not '{raw}'.", "simulated_at")
@@ -123,7 +125,7 @@ def _instant(root: Reader) -> datetime | None:
     return instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
 
 
-def _attributes(root: Reader) -> dict[str, object]:
+def _read_attributes(root: Reader) -> dict[str, object]:
     section = root.map("integration_attributes")
     found = {key: section.raw(key) for key in section.names()}
     for key, value in found.items():
@@ -133,23 +135,23 @@ def _attributes(root: Reader) -> dict[str, object]:
     return found
 
 
-def _mocks(root: Reader) -> dict[str, dict[str, tuple[MockedAnswer, ...]]]:
+def _read_mocks(root: Reader) -> dict[str, dict[str, tuple[MockedAnswer, ...]]]:
     integrations = root.map("api_mocks")
     return {
         integration: {
-            operation: _answers(integrations.map(integration), operation)
+            operation: _read_answers(integrations.map(integration), operation)
             for operation in integrations.map(integration).names()
         }
         for integration in integrations.names()
     }
 
 
-def _answers(integration: Reader, operation: str) -> tuple[MockedAnswer, ...]:
+def _read_answers(integration: Reader, operation: str) -> tuple[MockedAnswer, ...]:
     rules = integration.maps(operation)
     found = []
     for number, rule in enumerate(rules, 1):
         answer, repeat = rule.map("respond"), int(rule.number("repeat", 1) or 0)
-        # The answers behind it would never be used.
+        # Answers after an endless one would never be used.
         if repeat == -1 and number < len(rules):
             rule.error("'repeat: -1' answers for ever: it can only be the last.", "repeat")
         elif repeat < -1 or repeat == 0:
@@ -166,7 +168,7 @@ def _answers(integration: Reader, operation: str) -> tuple[MockedAnswer, ...]:
     return tuple(found)
 
 
-def _expected_call(reader: Reader) -> ExpectedCall:
+def _read_expected_call(reader: Reader) -> ExpectedCall:
     arguments = {}
     for argument in reader.maps("arguments"):
         name, kind = argument.required_text("parameter_name"), argument.text("value_type") or "string"
@@ -174,14 +176,14 @@ def _expected_call(reader: Reader) -> ExpectedCall:
             argument.error(f"'value_type' should be one of {', '.join(VALUE_TYPES)}, not '{kind}'.", "value_type")
             continue
         try:
-            arguments[name] = _typed(argument.raw("expected_value"), kind)
+            arguments[name] = _convert_value(argument.raw("expected_value"), kind)
         except (TypeError, ValueError):
             message = f"'expected_value' of '{name}' is no {kind}. Change the value or its 'value_type'."
             argument.error(message, "expected_value")
     return ExpectedCall(reader.required_text("name"), arguments, reader.flag("is_asserted", True))
 
 
-def _typed(value: object, kind: str) -> object:
+def _convert_value(value: object, kind: str) -> object:
     match kind:
         case "integer" if isinstance(value, int | float | str):
             return int(value)
@@ -195,9 +197,9 @@ def _typed(value: object, kind: str) -> object:
             return "" if value is None else str(value)
 
 
-def _equal(given: object, expected: object) -> bool:
-    """Return whether a model wrote the expected value: numbers and texts of the same form are the same."""
-    # In Python True == 1, but a model that writes 1 for a Boolean value has not written what was expected.
+def _is_equal(given: object, expected: object) -> bool:
+    """Return whether a model wrote the expected value; a number and its text count as equal."""
+    # In Python True == 1, but 1 is not the expected answer to a question for a Boolean value.
     if isinstance(expected, bool) or isinstance(given, bool):
         return given is expected or str(given).lower() == str(expected).lower()
     if isinstance(expected, int | float):

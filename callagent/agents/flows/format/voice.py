@@ -11,26 +11,27 @@ from callagent.agents.flows.format.experimental import DEFAULT_FILLER_INTERVAL, 
 from callagent.agents.kernel import Pattern, Reader, expand_groups
 from callagent.json_values import JsonObject, number_at
 
-INITIAL_INTERVAL, INTERVAL = 2.5, DEFAULT_FILLER_INTERVAL
+DEFAULT_INITIAL_INTERVAL = 2.5
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FillerPhrases:
     phrases: tuple[str, ...] = ()
     randomize: bool = True
-    initial_interval: float = INITIAL_INTERVAL
+    initial_interval: float = DEFAULT_INITIAL_INTERVAL
     """Seconds from the request to the first phrase."""
-    interval: float = INTERVAL
+    interval: float = DEFAULT_FILLER_INTERVAL
     """Seconds of silence after each phrase."""
 
-    def control(self, choice: random.Random) -> LatencyControl | None:
+    def control(self, generator: random.Random) -> LatencyControl | None:
         """Return the fillers of one wait; None: there are none."""
         if not self.phrases:
             return None
         phrases = list(self.phrases)
         if self.randomize:
-            # Shuffled, not drawn: each phrase is said once before any comes again.
-            choice.shuffle(phrases)
+            # Shuffled, so that each phrase is said once before any is repeated.
+            generator.shuffle(phrases)
         responses = tuple(DelayResponse(phrase, 0.0) for phrase in phrases)
         return LatencyControl(self.initial_interval, self.interval, responses)
 
@@ -45,8 +46,9 @@ def load_filler_phrases(root: Reader) -> FillerPhrases:
     return FillerPhrases(
         phrases=section.texts("phrases"),
         randomize=section.flag("randomize", True),
-        initial_interval=section.number("initial_interval_seconds", INITIAL_INTERVAL) or INITIAL_INTERVAL,
-        interval=section.number("interval_seconds", INTERVAL) or INTERVAL,
+        initial_interval=section.number("initial_interval_seconds", DEFAULT_INITIAL_INTERVAL)
+        or DEFAULT_INITIAL_INTERVAL,
+        interval=section.number("interval_seconds", DEFAULT_FILLER_INTERVAL) or DEFAULT_FILLER_INTERVAL,
     )
 
 
@@ -61,7 +63,7 @@ def filler_phrases(
 
 
 _STYLES = {"swift": 0.4, "balanced": 0.7}
-"""Legacy `interaction_style` -> seconds of silence that end the caller's turn."""
+"""Legacy `interaction_style` -> seconds of silence that end the caller's turn; 1 s for every other style."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Correction:
     def apply(self, text: str) -> str:
         if not self.whole:
             return self.pattern.substitute(self.replacement, text)
-        # A pattern that would match a part must not replace all that the caller has said.
+        # A pattern that matches only a part must not replace the whole transcript.
         match = self.pattern.fullmatch(text.strip())
         return expand_groups(match, self.replacement) if match else text
 
@@ -153,8 +155,8 @@ def load_asr_settings(root: Reader) -> AsrSettings:
         return AsrSettings(root.flag("barge_in"), False, speech_end)
     barge_in = root.map("barge_in")
     enabled = barge_in.flag("enabled", True) if "barge_in" in root else None
-    most = int(barge_in.number("max_per_call") or 0)
-    return AsrSettings(enabled, barge_in.flag("allow_on_first_turn"), speech_end, max(0, most))
+    maximum = int(barge_in.number("max_per_call") or 0)
+    return AsrSettings(enabled, barge_in.flag("allow_on_first_turn"), speech_end, max(0, maximum))
 
 
 def load_keyphrases(root: Reader) -> tuple[str, ...]:
@@ -176,7 +178,7 @@ def load_corrections(root: Reader) -> tuple[Correction, ...]:
     found = []
     for correction in root.maps("corrections"):
         for reader in correction.maps("regular_expressions"):
-            pattern = _compiled(reader, "regular_expression", ignore_case=True)
+            pattern = _compile_pattern(reader, "regular_expression", ignore_case=True)
             kind = reader.text("replacement_type", "full") or "full"
             if kind not in ("full", "partial", "substring"):
                 reader.error(f"Unknown replacement_type '{kind}'. Use full or partial.", "replacement_type")
@@ -188,7 +190,7 @@ def load_corrections(root: Reader) -> tuple[Correction, ...]:
 def load_pronunciations(root: Reader) -> tuple[Pronunciation, ...]:
     found = []
     for reader in root.maps("pronunciations"):
-        pattern = _compiled(reader, "regex", ignore_case=not reader.flag("case_sensitive"))
+        pattern = _compile_pattern(reader, "regex", ignore_case=not reader.flag("case_sensitive"))
         if pattern:
             replacement = str(reader.raw("replacement") or "")
             found.append(Pronunciation(pattern, replacement, reader.text("language_code")))
@@ -236,11 +238,11 @@ def same_language(wanted: str, current: str | None) -> bool:
     if not wanted or not current:
         return True
     wanted, current = wanted.lower(), current.lower()
-    # `en-GB` does not cover `en-US`, and `en-GB` in the rules does not cover a call in `en`.
+    # A rule for `en-GB` covers neither a call in `en-US` nor one in `en`.
     return wanted == current or ("-" not in wanted and current.split("-")[0] == wanted)
 
 
-def _compiled(reader: Reader, key: str, *, ignore_case: bool) -> Pattern | None:
+def _compile_pattern(reader: Reader, key: str, *, ignore_case: bool) -> Pattern | None:
     try:
         return Pattern(str(reader.raw(key) or ""), ignore_case=ignore_case)
     except ValueError as error:
@@ -249,11 +251,12 @@ def _compiled(reader: Reader, key: str, *, ignore_case: bool) -> Pattern | None:
 
 
 PRESET_LOUDNESS, TRACK_LOUDNESS = -50.0, -40.0
+"""Defaults for `voice/configuration.yaml` and for tracks of functions, in decibels of full scale."""
 MIN_LOUDNESS, MAX_LOUDNESS = -70.0, -20.0
 
 
-def background(track: JsonObject) -> SetBackground:
-    """Read `{"name", "loudness"}`; the loudness is brought into the permitted range."""
+def read_background(track: JsonObject) -> SetBackground:
+    """Read `{"name", "loudness"}`; a loudness outside the permitted range becomes the nearest permitted one."""
     loudness = number_at(track, "loudness", TRACK_LOUDNESS)
     return SetBackground(str(track.get("name") or ""), min(MAX_LOUDNESS, max(MIN_LOUDNESS, loudness)))
 
@@ -263,10 +266,10 @@ def load_background(root: Reader) -> SetBackground | None:
     section = root.map("background_ambience")
     if not section.flag("enabled") or not section.text("preset"):
         return None
-    return background({"name": section.text("preset"), "loudness": section.number("loudness", PRESET_LOUDNESS)})
+    return read_background({"name": section.text("preset"), "loudness": section.number("loudness", PRESET_LOUDNESS)})
 
 
 def opening_background(configured: SetBackground | None, experimental: ExperimentalSettings) -> SetBackground | None:
     """Return the background sound that a call begins with; None: silence."""
     track = experimental.section("background_track")
-    return configured or (background(track) if track.get("name") else None)
+    return configured or (read_background(track) if track.get("name") else None)
