@@ -55,7 +55,7 @@ class SMSReceived:
 
 
 class ExternalEvents:
-    """Messages from outside during a call; none arrive on this server."""
+    """Text messages received during a call; none are received on this server."""
 
     def listen_for_sms_next_turn(self, timeout: int = 20) -> None:
         raise NotAvailable("receiving SMS during a call is not available on this server")
@@ -208,7 +208,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class UserInput:
-    """What the caller said; an empty text is a silent turn."""
+    """The caller's words in one turn; an empty text is a silent turn."""
 
     text: str
     role: ClassVar[str] = "user"
@@ -281,7 +281,7 @@ class InvalidInput(Exception):
 
 
 class ExtractionError(Exception):
-    """The value was not found in what the caller said."""
+    """The value was not found in the caller's words."""
 
 
 class CxOneError(Exception):
@@ -457,11 +457,11 @@ class VoiceWeighting:
     weight: float | None = None
 
 
-def weights(choices: list[VoiceWeighting]) -> list[float]:
+def voice_probabilities(choices: list[VoiceWeighting]) -> list[float]:
     """Return the probability of each choice; choices without a weight share equally what is left to 1."""
     given = sum(choice.weight or 0.0 for choice in choices)
     open_choices = sum(choice.weight is None for choice in choices)
     if not choices or given > 1.001 or (not open_choices and given < 0.999):
-        raise ValueError("voice weights must sum to 1.0")
+        raise ValueError("voice voice_probabilities must sum to 1.0")
     rest = max(1.0 - given, 0.0) / open_choices if open_choices else 0.0
     return [rest if choice.weight is None else choice.weight for choice in choices]

@@ -1,7 +1,7 @@
 """`conv.clock`, which a test may pin, and the `datetime` module as a project sees it while the clock is pinned.
 
-Projects ask `datetime.now()` as often as `conv.clock`. Objects that are made are ordinary dates and times: they can be
-pickled and outlive the pinning.
+Projects use `datetime.now()` as often as `conv.clock`. Its stand-in creates ordinary dates and times, which can be
+pickled and stay valid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Clock:
 
     @property
     def pinned(self) -> datetime.datetime | None:
-        """The instant that the clock stands at; None: it goes."""
+        """The instant at which the clock is pinned; None: it runs."""
         return self._instant
 
     def now(self) -> datetime.datetime:
@@ -39,7 +39,7 @@ class Clock:
 
 
 class _StandIn(type):
-    """Makes a class pass for the one that it stands for in `isinstance` and `issubclass`."""
+    """Metaclass of stand-ins: `isinstance` and `issubclass` treat one as the class that it stands for."""
 
     _stands_for: type
 
@@ -51,7 +51,7 @@ class _StandIn(type):
 
 
 def pinned_datetime(instant: datetime.datetime) -> ModuleType:
-    """Return a stand-in for the module `datetime` whose present is `instant`, which has a zone."""
+    """Return a stand-in for the module `datetime` whose current time is `instant`, which has a time zone."""
 
     class Date(datetime.date, metaclass=_StandIn):
         _stands_for = datetime.date
@@ -89,8 +89,8 @@ def pinned_datetime(instant: datetime.datetime) -> ModuleType:
 
 
 def replace_in(namespace: dict[str, object], pinned: ModuleType) -> None:
-    """Put the pinned classes where a module has the real ones."""
-    # By identity: the values of a project's module are any objects, whose own comparison must not run here.
+    """Replace the real module and classes by the pinned ones in a module's namespace."""
+    # Compared by identity: the objects of a project's module may have comparison methods, which must not run here.
     stand_ins = {id(datetime): pinned, id(datetime.datetime): pinned.datetime, id(datetime.date): pinned.date}
     for name, value in list(namespace.items()):
         if id(value) in stand_ins:

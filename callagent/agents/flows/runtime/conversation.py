@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from callagent.agents.flows.runtime import api_types
 from callagent.agents.flows.runtime import state as call_state
 from callagent.agents.flows.runtime.clock import Clock
-from callagent.agents.flows.runtime.function_calls import Find, FunctionExecutor
+from callagent.agents.flows.runtime.function_calls import FindFunction, FunctionExecutor
 from callagent.agents.flows.runtime.integrations import ApiIntegrations
 from callagent.agents.flows.runtime.plog import ConversationLogger
 from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
@@ -45,14 +45,14 @@ class Parts:
 
 
 class Translations:
-    """`conv.translations.key`: the text in the conversation's language, else in its base language."""
+    """`conv.translations.key`: the text in the conversation's language, or in another one where it is missing."""
 
     def __init__(self, texts: Mapping[str, Mapping[str, str]], language: Callable[[], str | None]) -> None:
         self._texts = texts
         self._language = language
 
     def __getattr__(self, key: str) -> str:
-        # Pickle and copy ask for dunder attributes: they must not be taken for keys.
+        # Pickle and copy look for dunder attributes, which must not be taken for keys.
         if key.startswith("__") or key not in self._texts:
             raise AttributeError(f"the project has no translation '{key}'")
         language = self._language() or ""
@@ -70,7 +70,7 @@ class Translations:
             raise KeyError(key) from None
 
 
-def named(kind: Callable[..., Item], entries: Mapping[str, Plain] | None) -> dict[str, Item]:
+def build_named(kind: Callable[..., Item], entries: Mapping[str, Plain] | None) -> dict[str, Item]:
     """Build dataclasses by name; keys that the class does not have are left out."""
     known = {item.name for item in fields(kind)} - {"name"}  # type: ignore[arg-type]
     return {
@@ -100,7 +100,7 @@ def find_handoff(handoffs: Mapping[str, api_types.HandoffConfig], destination: s
         if name.casefold() == destination.casefold():
             return name
     for name, handoff in handoffs.items():
-        # Last: a project may have a handoff that is called "default" and is not.
+        # Checked last, because a handoff that is called "default" need not be the default.
         if destination.casefold() == "default" and handoff.is_default:
             return name
     raise api_types.MissingHandoff(
@@ -109,7 +109,7 @@ def find_handoff(handoffs: Mapping[str, api_types.HandoffConfig], destination: s
 
 
 class Messaging:
-    """The methods of `conv` that send messages, and those that show something on a screen."""
+    """The methods of `conv` that send messages, and those that show something in a webchat."""
 
     sms_templates: dict[str, api_types.SMSTemplate]
     webchat: api_types.WebchatInterface
@@ -152,7 +152,7 @@ class Messaging:
         self.response_suggestions = list(suggestions)
 
     def _take_shown(self) -> dict[str, object] | None:
-        """Take what this run queued for a screen; None: nothing."""
+        """Return and clear what this run has queued to be shown; None: nothing."""
         shown = {
             "attachments": self.attachments,
             "suggestions": self.response_suggestions,
@@ -164,7 +164,9 @@ class Messaging:
 
 
 class Conversation(Messaging):
-    def __init__(self, parts: Parts, find: Find) -> None:
+    """The argument `conv`: one object for all function runs of a call."""
+
+    def __init__(self, parts: Parts, find: FindFunction) -> None:
         self.state: call_state.State = parts.state
         self.log = parts.log
         self.utils = parts.utils
@@ -177,7 +179,7 @@ class Conversation(Messaging):
         self.knowledge_base = call_state.KnowledgeBase()
         self.webchat = api_types.WebchatInterface()
         self.api = parts.api(self.log_api_response)
-        # The platform's proxy to the same services; here both call them directly.
+        # On the platform this is a proxy to the same services; here both call them directly.
         self.connectors = self.api
         self.integrations = api_types.Unavailable("conv.integrations")
         self.agentic_dial = api_types.Unavailable("conv.agentic_dial")
@@ -200,18 +202,18 @@ class Conversation(Messaging):
         self._snapshot = {**self._snapshot, **snapshot}
         self._effects = effects
         self.voice_change: api_types.TTSVoice | None = None
-        text = self._snapshot.get
-        self.id: str = text("id") or ""
-        self.env: str = text("env") or "sandbox"
-        self.channel_type: str = text("channel_type") or "chat.polyai"
-        self.caller_number: str | None = text("caller_number")
-        self.callee_number: str | None = text("callee_number")
-        self.current_flow: str | None = text("current_flow")
-        self.current_step: str | None = text("current_step")
-        self.language: str | None = text("language")
-        self.integration_attributes = text("integration_attributes")
-        self.end_attempt = text("attempt") or 1
-        self.provider_voice_id: str = (text("voice") or {}).get("provider_voice_id") or ""
+        get = self._snapshot.get
+        self.id: str = get("id") or ""
+        self.env: str = get("env") or "sandbox"
+        self.channel_type: str = get("channel_type") or "chat.polyai"
+        self.caller_number: str | None = get("caller_number")
+        self.callee_number: str | None = get("callee_number")
+        self.current_flow: str | None = get("current_flow")
+        self.current_step: str | None = get("current_step")
+        self.language: str | None = get("language")
+        self.integration_attributes = get("integration_attributes")
+        self.end_attempt = get("attempt") or 1
+        self.provider_voice_id: str = (get("voice") or {}).get("provider_voice_id") or ""
         self._begin_collections()
 
     def _begin_collections(self) -> None:
@@ -223,10 +225,10 @@ class Conversation(Messaging):
         self.generic_external_events = [dict(event) for event in get("generic_external_events") or ()]
         self.real_time_config = call_state.ReadOnlyDict(get("real_time_config") or {})
         self.history: list[api_types.UserInput | api_types.AgentResponse] = api_types.history_of(get("history") or ())
-        self.handoffs: dict[str, api_types.HandoffConfig] = named(api_types.HandoffConfig, get("handoffs"))
-        self.sms_templates: dict[str, api_types.SMSTemplate] = named(api_types.SMSTemplate, get("sms_templates"))
+        self.handoffs: dict[str, api_types.HandoffConfig] = build_named(api_types.HandoffConfig, get("handoffs"))
+        self.sms_templates: dict[str, api_types.SMSTemplate] = build_named(api_types.SMSTemplate, get("sms_templates"))
         self.translations = Translations(get("translations") or {}, lambda: self.language)
-        # Projects assign to a variant's attributes: an unchanged snapshot must not undo that.
+        # A variant that is there is not replaced by the snapshot's, because projects assign to its attributes.
         for name, values in (get("variants") or {}).items():
             self._variant_values.setdefault(name, call_state.Variant(values or {}))
         self.variant_name: str | None = get("variant_name")
@@ -264,7 +266,7 @@ class Conversation(Messaging):
         self._effects.goto_flow = str(flow_name)
 
     def exit_flow(self) -> None:
-        # A warning rather than an exception: functions outside of flows may share code with those inside.
+        # A warning and not an exception, because functions outside of flows may share code with those inside.
         if self.current_flow is None:
             self.log.warning("exit_flow outside of a flow does nothing")
             return
@@ -282,21 +284,21 @@ class Conversation(Messaging):
         route: str | None = None,
     ) -> None:
         """Queue a handoff; raises `MissingHandoff`."""
-        # Raised here, in the function that wrote the name, not when the call is already being given away.
-        found = find_handoff(self.handoffs, str(destination))
-        headers = {**self.handoffs[found].sip_headers, **(sip_headers or {})}
+        # Checked here, so that the exception is raised in the function that wrote the name.
+        name = find_handoff(self.handoffs, str(destination))
+        headers = {**self.handoffs[name].sip_headers, **(sip_headers or {})}
         self._effects.handoff = {
-            "destination": found,
+            "destination": name,
             "reason": reason or destination,
             "utterance": utterance,
-            "sip_headers": {str(name): str(value) for name, value in headers.items()},
+            "sip_headers": {str(header): str(value) for header, value in headers.items()},
             "route": route,
         }
 
     # Voice, language, variant -------------------------------------------------------------------------------------
 
     def set_variant(self, variant: str) -> None:
-        # Logged and ignored, so that a caller is not lost to the name of a variant.
+        # Logged and ignored, because a wrong name must not fail the function.
         if variant not in self._variant_values:
             self.log.error(f"the project has no variant '{variant}'")
             return
@@ -312,7 +314,7 @@ class Conversation(Messaging):
 
     def randomize_voice(self, voices: list[api_types.VoiceWeighting]) -> None:
         """Choose a voice at random by weight. Raises ValueError unless the weights sum to 1."""
-        self.set_voice(random.choices([choice.voice for choice in voices], api_types.weights(voices))[0])
+        self.set_voice(random.choices([choice.voice for choice in voices], api_types.voice_probabilities(voices))[0])
 
     def set_asr_biasing(self, keywords: list[str] | None = None, custom_biases: dict[str, float] | None = None) -> None:
         """Bias speech recognition. Raises ValueError unless the arguments are a list and a dict."""
@@ -381,6 +383,7 @@ class Conversation(Messaging):
 
 
 EFFECTS_LIMIT = 1024 * 1024
+"""Bytes of JSON."""
 
 
 @dataclass(slots=True)
@@ -413,10 +416,14 @@ class Effects:
 
 
 NAME_LIMIT = 128
+"""Characters of a metric's name."""
 VALUE_LIMIT = 8 * 1024
+"""Bytes of a metric's value as JSON."""
 
 
 class Metrics:
+    """The metrics of one call."""
+
     def __init__(self, channel: Channel, log: ConversationLogger) -> None:
         self._channel = channel
         self._log = log
@@ -428,7 +435,7 @@ class Metrics:
 
     def write(self, name: object, value: object, write_once: bool, effects: Effects) -> None:
         name = str(name)
-        # Cut rather than refused: the value is worth more than the end of its name.
+        # The name is cut and the metric not refused, because its value is worth more than the end of its name.
         if len(name) > NAME_LIMIT:
             self._log.error(f"metric name of {len(name)} characters cut to {NAME_LIMIT}")
             name = name[:NAME_LIMIT]
@@ -437,7 +444,7 @@ class Metrics:
         value = to_json_or_note(value, VALUE_LIMIT)
         message = {"type": "metric", "name": name, "value": value, "write_once": bool(write_once), "ask": True}
         try:
-            # Waits until the core has written it down: a metric survives a kill of the worker right afterwards.
+            # Waits until the core has stored the metric, which then survives a kill of the worker.
             self._channel.ask(message)
         except AskFailed as error:
             self._log.error(f"metric '{name}' was not written: {error}")
@@ -447,7 +454,9 @@ class Metrics:
 
 
 class Flow:
-    def __init__(self, conv: object, find: Find, current_step: str | None, effects: Effects) -> None:
+    """The argument `flow` of one function run."""
+
+    def __init__(self, conv: object, find: FindFunction, current_step: str | None, effects: Effects) -> None:
         self.current_step = current_step
         self.functions = FunctionExecutor(find, conv, self)
         self._effects = effects

@@ -110,14 +110,14 @@ def bind(function: Callable[..., object], arguments: Mapping[str, object]) -> tu
             continue
         if given is None:
             remarks.append(f"argument '{parameter.name}' is missing")
-            # The function runs all the same, and can ask the caller for what is missing.
+            # The function runs nevertheless, and can ask the caller for the missing value.
             bound[parameter.name] = "" if wanted == "str" else None
             continue
         try:
             bound[parameter.name] = _coerce(given, wanted)
         except (ValueError, OverflowError):
             remarks.append(f"argument '{parameter.name}' should be of type {wanted}: {str(given)[:80]!r}")
-            # The function gets the value as the model wrote it: it may understand what we do not.
+            # The function gets the value as the model wrote it, and may understand it.
             bound[parameter.name] = given
     unknown = sorted(set(arguments) - {parameter.name for parameter in model_parameters(function)})
     remarks.extend(f"argument '{name}' is not a parameter of the function" for name in unknown)
@@ -168,14 +168,14 @@ def _as_int(given: object) -> int:
     return int(given)
 
 
-Find = Callable[[str], Callable[..., object]]
+FindFunction = Callable[[str], Callable[..., object]]
 """Returns the main function of a file. Raises `AttributeError` if there is none, and any error of the file's import."""
 
 
 class FunctionExecutor:
     """`conv.functions`, whose functions are called without the `conv` and `flow` that they take."""
 
-    def __init__(self, find: Find, conv: object, flow: object) -> None:
+    def __init__(self, find: FindFunction, conv: object, flow: object) -> None:
         self._find = find
         self._conv = conv
         self._flow = flow
@@ -194,7 +194,7 @@ class FunctionExecutor:
         self, function: Callable[..., object], given: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, ...]:
         """Put `conv` and `flow` before the arguments, unless the project passes them itself."""
-        # Projects may pass the conversation themselves or leave it out.
+        # Project code may pass `conv` itself or leave it out.
         given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
         if "conv" in named:
             return given

@@ -1,4 +1,4 @@
-"""What project code gets from `from _gen import *` (and `imports`, `polyai.…`)."""
+"""The names that project code gets from `from _gen import *` (and from `imports` and `polyai`)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class FlowModules(ModuleSpace):
     def _resolve(self, name: str, package: str) -> str | None:
         """Return the full name under which a project's module is imported; None when the name is not the project's."""
         head, *rest = name.split(".")
-        # These come first, because the format provides them whatever files the project has.
+        # Provided modules come first: no file of the project replaces them.
         if head in _PROVIDED:
             return _PROVIDED[head]
         if head in ("functions", "flows"):
@@ -81,7 +81,7 @@ class FunctionNotImported(ImportError):
 
 
 class ImportTookTooLong(BaseException):
-    """An import exceeded its limit. No `Exception`, so that the module that hangs cannot catch it by accident."""
+    """An import exceeded its limit. Not an `Exception`, so that the hanging module cannot catch it by accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,10 @@ class FunctionFile:
 
 
 class Catalog:
-    """The function files of a project, each imported once; one that fails does not affect the others."""
+    """The function files of a project, each imported once, within `import_limit` seconds.
+
+    A file that cannot be imported does not affect the others.
+    """
 
     def __init__(self, root: Path, import_limit: float) -> None:
         self._root = root
@@ -156,7 +159,7 @@ class Catalog:
         if kind not in ("flow", "step"):
             found = self._files.get(("global", None, name))
         else:
-            # The engine names a flow as the project shows it; the flow's folder has the cleaned name.
+            # The engine names a flow by its display name; the flow's folder has the cleaned name.
             found = self._files.get((kind, flow, name)) or self._files.get((kind, clean_name(flow or ""), name))
         if found is None:
             where = f" in flow '{flow}'" if kind in ("flow", "step") else ""
@@ -195,8 +198,8 @@ class Catalog:
                 function = getattr(self._space.module(module_name), name, None)
             if not callable(function):
                 raise LookupError(f"the file has no function '{name}'")
-            # Each call of the function reads its signature. One that cannot be read is reported here, as an error of
-            # this file, and not in a call.
+            # Each call of the function reads its signature. If that is impossible, it is reported here as an error of
+            # the file, and not in a call.
             inspect.signature(function)
         except BaseException as error:  # the boundary of an import: even sys.exit() fails this file only
             return FunctionFile(kind, flow, name, path, None, import_report(error, self._root, path))
@@ -210,7 +213,7 @@ def _sources(folder: Path) -> list[Path]:
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
     """Raise `ImportTookTooLong` after `seconds`, except outside the main thread or where SIGALRM is already in use."""
-    # Python runs signal handlers in the main thread only. Tests import projects in another one.
+    # Python runs signal handlers in the main thread only, and tests import projects in other threads.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
         yield
         return

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from callagent.agents.mcp import McpServer
 
 REQUEST_SECONDS = 10.0
+"""Default timeout."""
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _REQUEST_OPTIONS = ("params", "json", "data", "headers", "timeout")
 Secret = Callable[[str], Any]
@@ -44,12 +45,12 @@ class Mocks:
         }
 
     def take_answer(self, integration: str, operation: str) -> Plain | None:
-        """Return the next answer; None: there is none left, and the real service is called."""
+        """Return the next answer; None: none is left, so the real service is called."""
         rules = self._left.get((integration, operation)) or []
         if not rules:
             return None
         rule = rules[0]
-        # -1: this answer is given from now on.
+        # With -1 this answer is given to all further requests.
         if rule.get("repeat", 1) != -1:
             rule["repeat"] = rule.get("repeat", 1) - 1
             if rule["repeat"] <= 0:
@@ -100,10 +101,10 @@ class ApiExecutor:
     def _call(self, name: str, operation: Mapping[str, str], values: tuple[object, ...], options: Plain) -> Response:
         """Call an operation: path variables in order or by name, all other arguments as `requests` takes them."""
         request = {key: options.pop(key) for key in _REQUEST_OPTIONS if key in options}
-        url = f"{self._settings.get('base_url') or ''}/{_filled(operation['resource'], values, options)}"
+        url = f"{self._settings.get('base_url') or ''}/{_fill_path(operation['resource'], values, options)}"
         mock = self._mocks.take_answer(self._name, name)
         if mock is not None:
-            response = _mocked(mock, operation["method"], url)
+            response = _build_response(mock, operation["method"], url)
         else:
             response = self._send(operation["method"], url, request)
         self._log(response)
@@ -116,10 +117,10 @@ class ApiExecutor:
             raise NotAvailable(f"conv.api.{self._name} has no base_url in this environment")
         headers, params, auth = self._credentials()
         given = request.pop("params", None) or {}
-        # What the project gives wins over the credentials.
+        # Headers and parameters of the project win over those of the credentials.
         request["headers"] = {**headers, **(request.get("headers") or {})}
         request["params"] = {**params, **given} if isinstance(given, dict) else given
-        # A timeout by default, because requests has none: the function would hang until its deadline.
+        # `requests` has no default timeout: without one the function would hang until its deadline.
         return requests.request(method, url, auth=auth, **{"timeout": REQUEST_SECONDS, **request})
 
     def _credentials(self) -> tuple[dict[str, str], dict[str, str], tuple[str, str] | None]:
@@ -139,13 +140,13 @@ class ApiExecutor:
             case "apiKey":
                 return {str(secret.get("header") or "X-API-Key"): str(secret.get("key"))}, {}, None
             case "oauth2" | "oauth2_client_credentials":
-                token = secret.get("token") or fetched_token(secret)
+                token = secret.get("token") or fetch_token(secret)
                 return {"Authorization": f"Bearer {token}"}, {}, None
             case _:
                 raise NotAvailable(f"authentication '{kind}' of conv.api.{self._name} is not available on this server")
 
 
-def _filled(resource: str, values: tuple[object, ...], named: Mapping[str, object]) -> str:
+def _fill_path(resource: str, values: tuple[object, ...], named: Mapping[str, object]) -> str:
     """Fill in the variables of a path. Raises TypeError when a variable has no value, or a value no variable."""
     left = list(values)
     unknown = set(named) - set(_VARIABLE.findall(resource))
@@ -165,7 +166,7 @@ def _filled(resource: str, values: tuple[object, ...], named: Mapping[str, objec
     return filled
 
 
-def fetched_token(secret: Plain) -> str:
+def fetch_token(secret: Plain) -> str:
     """Fetch a token by the client credentials grant (RFC 6749, section 4.4)."""
     import requests
 
@@ -179,7 +180,7 @@ def fetched_token(secret: Plain) -> str:
     return str(answer.json()["access_token"])
 
 
-def _mocked(rule: Plain, method: str, url: str) -> Response:
+def _build_response(rule: Plain, method: str, url: str) -> Response:
     import requests
 
     body = rule.get("body")
@@ -190,7 +191,7 @@ def _mocked(rule: Plain, method: str, url: str) -> Response:
     response.headers.update({"Content-Type": "text/plain" if is_text else "application/json"})
     response.headers.update(rule.get("headers") or {})
     response.encoding = "utf-8"
-    # A Response has no public way to be filled.
+    # `requests` has no public way to set a response's content.
     response._content = b"" if body is None else (str(body) if is_text else json.dumps(body, default=str)).encode()
     response.request = requests.Request(method, url if "://" in url else f"http://mock{url}").prepare()
     return response
@@ -214,7 +215,7 @@ class RemoteFunctions:
             try:
                 # An empty list enables nothing, so the server is not even asked. None enables all.
                 tools = [] if enabled == [] else self._server(provider).tools()
-            # A server that is away must not cost the project its other functions.
+            # A server that fails must not cost the project the functions of the others.
             except (McpFailed, OSError, InvalidInput, SecretNotFound, NotAvailable) as error:
                 failures.append({"provider": provider, "error": str(error)})
                 continue
@@ -231,7 +232,7 @@ class RemoteFunctions:
         return {"functions": functions, "failures": failures}
 
     def call(self, provider: str, name: str, arguments: JsonObject) -> str:
-        """Return a function's answer as text for the model: it cannot steer the call as a project function's can.
+        """Return a function's answer as text for the model; unlike a project function's, it cannot act on the call.
 
         Raises `McpFailed`, `SecretNotFound`, `NotAvailable` and OSError.
         """
@@ -242,7 +243,7 @@ class RemoteFunctions:
 
         if provider not in self._settings:
             raise NotAvailable(f"there is no MCP server '{provider}'")
-        # Kept open: to begin a session takes several requests.
+        # The connection is kept open, because beginning a session takes several requests.
         if provider not in self._servers:
             settings = self._settings[provider]
             headers, query = self._credentials(settings.get("auth") or {})
@@ -253,19 +254,17 @@ class RemoteFunctions:
     def _credentials(self, auth: Plain) -> tuple[dict[str, str], dict[str, str]]:
         """Return the headers and query parameters that authenticate a request."""
         for kind, default in (("header", "Authorization"), ("query_param", "api_key")):
-            if isinstance(own := auth.get(kind), dict):
-                given = {_name(own, default): str(self._secret(str(own.get("secret_name"))))}
-                return (given, {}) if kind == "header" else ({}, given)
-        if isinstance(own := auth.get("oauth"), dict):
-            from callagent.agents.flows.runtime.integrations import fetched_token
-
-            secret = self._secret(str(own.get("client_secret_name")))
-            return {"Authorization": f"Bearer {fetched_token({**own, 'client_secret': secret})}"}, {}
+            if isinstance(section := auth.get(kind), dict):
+                entry = {_credential_name(section, default): str(self._secret(str(section.get("secret_name"))))}
+                return (entry, {}) if kind == "header" else ({}, entry)
+        if isinstance(section := auth.get("oauth"), dict):
+            secret = self._secret(str(section.get("client_secret_name")))
+            return {"Authorization": f"Bearer {fetch_token({**section, 'client_secret': secret})}"}, {}
         return {}, {}
 
 
-def _name(own: Plain, default: str) -> str:
-    return str(own.get("name") or own.get("key") or default)
+def _credential_name(section: Plain, default: str) -> str:
+    return str(section.get("name") or section.get("key") or default)
 
 
 def _with_query(url: str, query: Mapping[str, str]) -> str:

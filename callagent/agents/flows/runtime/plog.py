@@ -66,7 +66,7 @@ class ConversationLogger:
             return
         for bound in self._bound:
             fields = {**bound, **fields}
-        # As in the standard library's logging: the exception that is being handled.
+        # `exc_info` as in the standard library's logging: adds the exception that is being handled.
         if fields.pop("exc_info", False):
             fields["traceback"] = traceback.format_exc(limit=-20)
         entry: MutableJsonObject = {str(name): to_json_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
@@ -92,7 +92,7 @@ _latest: list[ConversationLogger] = []
 
 
 def use(logger: ConversationLogger) -> None:
-    """Have `plog` write to `logger` in this thread; in threads that project code starts, to the latest one used."""
+    """Make `plog` write to `logger` in this thread and in the threads that project code starts."""
     _current.set(logger)
     # A thread that project code starts has a context of its own, without the logger.
     _latest[:] = [logger]
@@ -126,7 +126,7 @@ def exception(message: object = "", is_pii: bool = False, **fields: object) -> N
 
 
 def tmp_bind(**fields: object) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a decorator that adds fields to all that is logged inside the decorated function."""
+    """Return a decorator that adds fields to all entries logged inside the decorated function."""
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)

@@ -24,9 +24,10 @@ from callagent.json_values import MutableJsonObject
 from callagent.workers import AskFailed, Channel, Plain
 
 RETURN_LIMIT = 1024 * 1024
-"""Bytes of a returned value. A language model reads far less of it."""
-_STATE = "state:"
+"""Bytes of a returned value as JSON; a language model is shown far less of it."""
+_STATE_PREFIX = "state:"
 _SESSION = "session"
+"""Key of disabled topics and variants in a checkpoint; the keys with `_STATE_PREFIX` are those of `conv.state`."""
 
 
 class FlowSession:
@@ -58,7 +59,7 @@ class FlowSession:
         self._conv = Conversation(parts, catalog.global_function)
         if self._conv.clock.pinned is not None:
             catalog.pin(self._conv.clock.pinned)
-        self._kept = b""
+        self._session_pickle = b""
         plog.use(self._log)
         self._restore(checkpoint)
 
@@ -84,25 +85,25 @@ class FlowSession:
         effects = Effects()
         topics = list(self._conv.knowledge_base.disabled_topics)
         self._utils.begin_run()
-        # New effects for each run: what an earlier function queued has been carried out.
+        # New effects for each run, because those of an earlier function have been applied.
         self._conv._begin(request.get("conv") or {}, effects)
         returned: object = None
-        shown: object = None
+        returned_json: object = None
         error: dict[str, str] | None = None
         try:
             returned = self._call(request["function"], request.get("arguments") or {}, effects)
-            shown = to_json(returned, RETURN_LIMIT)
+            returned_json = to_json(returned, RETURN_LIMIT)
         except BaseException as raised:  # the edge of a function run: sys.exit() ends the function only
             error = _report(raised)
             self._log.error(f"function failed: {error['type']}: {error['message']}", traceback=error["traceback"])
-        # The whole list, and only when it changed: None tells the engine that it is as before.
+        # The whole list, and only if it changed: None tells the engine that it has not.
         if self._conv.knowledge_base.disabled_topics != topics:
             effects.disabled_topics = list(self._conv.knowledge_base.disabled_topics)
         effects.shown = self._conv._take_shown()
-        # After a failure, too: what the function did to the state before it raised stands.
+        # After a failure, too: changes that the function made before it raised remain.
         change = self._keeper.take_changes()
         return {
-            "returned": shown,
+            "returned": returned_json,
             "returned_kind": _kind(returned),
             "error": error,
             "effects": self._plain(effects),
@@ -125,15 +126,15 @@ class FlowSession:
         takes_conv = bool(inspect.signature(main).parameters)
         given = (self._conv, flow) if takes_flow(main) else (self._conv,) if takes_conv else ()
         returned = main(*given, **bound)
-        # Project functions may be coroutines. Each has an event loop of its own, which ends with it.
+        # A project function may be a coroutine; it is run in an event loop of its own.
         return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
 
     def _plain(self, effects: Effects) -> MutableJsonObject:
         try:
             return effects.plain()
         except TooLarge as error:
-            self._log.error(f"what the function queued is dropped: {error}")
-            # Half of the effects would be worse than none: a transition without the text that goes with it.
+            self._log.error(f"the effects of the function are dropped: {error}")
+            # Some of the effects would be worse than none, such as a transition without the words that go with it.
             return Effects().plain()
 
     # State --------------------------------------------------------------------------------------------------------
@@ -141,25 +142,27 @@ class FlowSession:
     def _state_answer(self, change: StateChange) -> Plain:
         for problem in change.problems:
             self._log.error(problem)
-        # Keys of the state and our own entry share one checkpoint, so they are told apart by a prefix.
-        checkpoint = {_STATE + name: pickled for name, pickled in change.checkpoint.items()}
-        # Sent only when it changed, as all checkpoints: it is written to the core with each function.
-        kept = pickle.dumps((self._conv.knowledge_base.disabled_topics, _plain_variants(self._conv.variants)))
-        if kept != self._kept:
-            checkpoint[_SESSION] = self._kept = kept
+        # A prefix distinguishes keys of the state from the entry `_SESSION` in the same checkpoint.
+        checkpoint = {_STATE_PREFIX + name: pickled for name, pickled in change.checkpoint.items()}
+        # Sent only if it changed, because a checkpoint is sent to the core after each function.
+        pickled = pickle.dumps((self._conv.knowledge_base.disabled_topics, _plain_variants(self._conv.variants)))
+        if pickled != self._session_pickle:
+            checkpoint[_SESSION] = self._session_pickle = pickled
         return {"state": self._keeper.view, "state_changes": change.summary(), "checkpoint": checkpoint}
 
     def _restore(self, checkpoint: Mapping[str, bytes]) -> None:
         pickles = {
-            name.removeprefix(_STATE): pickled for name, pickled in checkpoint.items() if name.startswith(_STATE)
+            name.removeprefix(_STATE_PREFIX): pickled
+            for name, pickled in checkpoint.items()
+            if name.startswith(_STATE_PREFIX)
         }
         for problem in self._keeper.restore(pickles):
             self._log.error(problem)
-        self._kept = checkpoint.get(_SESSION, b"")
-        if self._kept:
-            topics, variants = pickle.loads(self._kept)
+        self._session_pickle = checkpoint.get(_SESSION, b"")
+        if self._session_pickle:
+            topics, variants = pickle.loads(self._session_pickle)
             self._conv.knowledge_base.disable_topics(topics)
-            # Before the next snapshot, which does not replace variants that are there: projects assign to them.
+            # Restored before the first snapshot, which does not replace variants that are there.
             self._conv.variants.update({name: Variant(values) for name, values in variants.items()})
 
 
@@ -171,7 +174,7 @@ def _expect_event(channel: Channel, send_to_llm: bool) -> str:
 
 
 def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, object]:
-    """Return the variants as data. Live objects that project code put there are left out: they may not pickle."""
+    """Return the variants as plain data, without objects that project code put there: pickle may refuse them."""
     return {
         name: {key: value for key, value in values.items() if isinstance(value, (str, int, float, list, dict))}
         for name, values in variants.items()
@@ -179,7 +182,7 @@ def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, object]:
 
 
 def _kind(returned: object) -> str:
-    """Return the kind of a returned value. Its JSON view does not tell: an object of a class is shown as a dict."""
+    """Return the kind of a returned value, which its JSON does not show: an object of a class becomes a dict, too."""
     if returned is None:
         return "none"
     if isinstance(returned, str):

@@ -1,4 +1,4 @@
-"""What `conv` keeps from function to function, and how its state outlives a worker.
+"""The parts of `conv` that last from function to function, and the checkpoints by which its state outlives a worker.
 
 `State`, `Entities`, `Variant`, `Memory` and `KnowledgeBase` are what project code sees. `StateKeeper` finds the changes
 of `conv.state` after each function: as pickles for a replacement worker, and as JSON for the record.
@@ -19,7 +19,7 @@ class State(dict[Any, Any]):
     """`conv.state`: a missing attribute is None, a missing item a `KeyError`."""
 
     def __getattr__(self, name: str) -> Any:
-        # Pickle and copy look for these; None in their place would be called.
+        # Pickle and copy look for such methods, and would call a None in their place.
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         return self.get(name)
@@ -72,7 +72,7 @@ class LineMemory:
 
 
 class Memory(Mapping[str, Any]):
-    """`conv.memory`: what earlier calls of the same caller left; read-only."""
+    """`conv.memory`: values that earlier calls of the same caller have stored; read-only."""
 
     def __init__(self, fields: JsonObject | None = None, line: JsonObject | None = None) -> None:
         self._fields = dict(fields or {})
@@ -114,10 +114,13 @@ class KnowledgeBase:
 
 KEY_LIMIT = 4 * 1024 * 1024
 TOTAL_LIMIT = 12 * 1024 * 1024
-"""Bytes of pickles; above it a key is not kept for a replacement. The frame limit of a worker is higher."""
+"""Bytes of pickles, per key and in all. A key above a limit is missing in the checkpoint for a replacement worker.
+
+A worker's connection carries larger messages than this.
+"""
 VIEW_LIMIT = 64 * 1024
 VIEW_TOTAL = 512 * 1024
-"""Bytes of JSON, per key and in all."""
+"""Bytes of the state as JSON (its view), per key and in all."""
 
 
 @dataclass(slots=True)
@@ -135,7 +138,7 @@ class StateChange:
 
 
 class StateKeeper:
-    """Compares the live state with the last one kept, key by key; nested changes are found by their pickles."""
+    """Finds the changes of the state, key by key; nested changes are found by comparing pickles."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -152,15 +155,15 @@ class StateKeeper:
         problems = []
         for name, pickled in checkpoint.items():
             try:
-                # One pickle for each key, so that one that cannot be read costs its key only. They were made by this
-                # project's code in an earlier worker: nobody else can write them.
+                # Each key has a pickle of its own, so that an unreadable one loses its key only. The pickles come from
+                # an earlier worker of the same call: nobody else can write them.
                 key, value = pickle.loads(pickled)
             except Exception as error:  # a class of the project that is gone or cannot be built again
                 problems.append(f"state key {name!r} is lost: {type(error).__name__}: {error_message(error)}")
                 continue
             self._state[key] = value
             self._pickles[name] = pickled
-        self._views = self._project()
+        self._views = self._make_views()
         return problems
 
     def take_changes(self) -> StateChange:
@@ -171,54 +174,54 @@ class StateKeeper:
         return change
 
     def _compare_views(self, change: StateChange) -> None:
-        before, now = self._views, self._project()
+        before, now = self._views, self._make_views()
         change.added = {name: view for name, view in now.items() if name not in before}
-        # By the JSON views: pickles of equal values may differ, and the record shows views.
+        # Compared by views, because pickles of equal values may differ, and the record shows views.
         change.updated = {name: view for name, view in now.items() if name in before and before[name] != view}
         change.removed = [name for name in before if name not in now]
         self._views = now
 
     def _compare_pickles(self, change: StateChange) -> None:
-        # By the pickles: a nested change, such as an append to a list, leaves the object of the key as it was.
-        kept: dict[str, bytes] = {}
+        # Compared by pickles: a nested change, such as an append to a list, leaves the key's object the same.
+        pickles: dict[str, bytes] = {}
         total = 0
         for key, value in list(self._state.items()):
-            name = _name(key)
+            name = _key_text(key)
             try:
                 pickled = pickle.dumps((key, value), protocol=5)
             except Exception as error:  # the value's own code runs; the other keys must survive it
                 self._report_once(change, name, f"{type(error).__name__}: {error_message(error)}")
                 continue
-            # The worker goes on with the value. Only a replacement would be without it.
+            # This worker goes on with the value; only a replacement worker would be without it.
             if len(pickled) > KEY_LIMIT or total + len(pickled) > TOTAL_LIMIT:
-                self._report_once(change, name, f"{len(pickled)} bytes are too many")
+                self._report_once(change, name, f"its {len(pickled)} bytes exceed a limit")
                 continue
             total += len(pickled)
-            kept[name] = pickled
+            pickles[name] = pickled
             if self._pickles.get(name) != pickled:
                 change.checkpoint[name] = pickled
-        for name in self._pickles.keys() - kept.keys():
-            # None deletes the key from what a replacement starts with.
+        for name in self._pickles.keys() - pickles.keys():
+            # None deletes the key from the checkpoint.
             change.checkpoint[name] = None
-        self._pickles = kept
+        self._pickles = pickles
 
     def _report_once(self, change: StateChange, name: str, why: str) -> None:
         """Report a problem once for each key, because the value is likely to stay for the rest of the call."""
         if name not in self._reported:
             self._reported.add(name)
-            change.problems.append(f"state key {name!r} cannot be kept: {why}")
+            change.problems.append(f"state key {name!r} cannot be kept for a replacement worker: {why}")
 
-    def _project(self) -> MutableJsonObject:
+    def _make_views(self) -> MutableJsonObject:
         views = {}
         left = VIEW_TOTAL
         for key, value in list(self._state.items()):
             view = to_json_or_note(value, min(VIEW_LIMIT, left)) if left > 0 else "<not shown>"
-            # A bound for all keys together: the view goes to the core with each function.
+            # Limited for all keys together, because the views are sent to the core after each function.
             left -= len(repr(view))
-            views[_name(key)] = view
+            views[_key_text(key)] = view
         return views
 
 
-def _name(key: object) -> str:
+def _key_text(key: object) -> str:
     """Return the text that stands for a key; the pickle holds the key itself."""
     return key.encode("utf-8", "replace").decode() if isinstance(key, str) else repr(key)

@@ -42,7 +42,7 @@ class NumericType(Enum):
 
 @dataclass
 class EntityConfig:
-    """Base of the configurations; by itself it accepts any text."""
+    """Base class of entity configurations; it accepts any text."""
 
     def check(self, text: str, today: date) -> object:
         """Return the native value. Raises ValueError with a text for the model."""
@@ -65,7 +65,7 @@ class NumericConfig(EntityConfig):
         return self._native(number)
 
     def _native(self, number: float) -> float:
-        # Without a type a whole number becomes an int: projects compare and print it.
+        # Without a type a whole number becomes an int, because projects compare and print it.
         if self.numeric_type in (None, float, "float", NumericType.FLOAT):
             return int(number) if self.numeric_type is None and number.is_integer() else number
         if not number.is_integer():
@@ -125,7 +125,7 @@ class DateConfig(EntityConfig):
 
     def _parse(self, text: str) -> date:
         spoken = ("%d/%m/%Y", "%d.%m.%Y") if self.day_first else ("%m/%d/%Y", "%m.%d.%Y")
-        # ISO 8601 first, in which models are asked to write dates; then as people of the region write them.
+        # Models are asked to write dates in ISO 8601, which is tried first; then the region's forms are tried.
         for form in ("%Y-%m-%d", *spoken, "%d %B %Y", "%B %d %Y", "%B %d, %Y"):
             try:
                 return datetime.strptime(text, form).date()
@@ -218,8 +218,8 @@ def validate_entity(value: object, config: object, today: date) -> EntityValidat
         return EntityValidationResult(valid=False, value=value, type=kind, error=str(error))
 
 
-_HINTS = 200
-"""Maximum of addresses, cities or states that the model is shown."""
+_MAX_HINTS = 200
+"""Addresses, cities or states that the model is shown."""
 
 
 def extract(
@@ -233,35 +233,36 @@ def extract(
     )
     for name, values in hints.items():
         if values:
-            prompt += f"\nIt is {name}, perhaps misheard: {'; '.join(list(values)[:_HINTS])}"
+            prompt += f"\nIt is {name}, perhaps misheard: {'; '.join(list(values)[:_MAX_HINTS])}"
     try:
         found = ask(prompt, show_history=True, return_json=True)
     except api_types.ChatCompletionError as error:
         raise api_types.ExtractionError(f"the model could not be asked: {error}") from None
     given = {key: str(found[key]) for key in keys if isinstance(found, dict) and found.get(key)}
-    # The country alone is our own default, which the model has repeated.
+    # A country alone may be the default of the prompt, which the model has repeated.
     if not set(given) - {"country"}:
         raise api_types.ExtractionError(f"{what} was not found in what the caller said")
     return api_types.Address(**{"country": country, **given})
 
 
 PROMPTS_PER_RUN = 25
+"""Calls of `prompt_llm` in one function run."""
 _FENCE = re.compile(r"^\s*```[a-z]*\s*(.*?)\s*```\s*$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The project's secrets: declared by the server, else in the worker's environment, else in the core's folder."""
+    """The project's secrets: from the call's context, else from the worker's environment, else asked of the core."""
 
     channel: Channel
     declared: Mapping[str, object] = field(default_factory=dict)
 
     def get(self, name: str) -> object:
         """Return a secret, a JSON object as a dict. Raises `InvalidInput` or `SecretNotFound`."""
-        # The core takes the name for a file's: nothing but letters, digits and a few signs may reach it.
+        # The core reads a file of this name, so it holds only letters, digits and a few signs.
         if not isinstance(name, str) or not SECRET_NAME.fullmatch(name):
             raise api_types.InvalidInput(f"{name!r} is not the name of a secret")
-        # The environment of a worker holds nothing but what the settings declare.
+        # A worker's environment holds only the variables that the settings declare.
         value = self.declared.get(name, os.environ.get(name))
         if value is None:
             value = self._ask(name)
@@ -316,7 +317,7 @@ class Utils:
         """Ask the language model once. Raises `ChatCompletionError` or `PromptLLMCallLimitError`."""
         if self._prompts_left <= 0:
             raise api_types.PromptLLMCallLimitError(f"more than {PROMPTS_PER_RUN} prompts in one function")
-        # Bounded for each function: a loop would spend the call's whole budget.
+        # Limited per function run, because a loop would spend the call's whole budget.
         self._prompts_left -= 1
         message = {
             "type": "prompt_llm",
@@ -330,7 +331,7 @@ class Utils:
             answer = self._channel.ask(message)
         except AskFailed as error:
             raise api_types.ChatCompletionError(str(error)) from None
-        return _parsed(answer) if return_json else answer
+        return _parse_json(answer) if return_json else answer
 
     def get_secret(self, name: str) -> Any:
         return self._secrets.get(name)
@@ -351,7 +352,7 @@ class Utils:
         return extract(self.prompt_llm, "the city, and the state where it is said,", hints, country)
 
 
-def _parsed(answer: object) -> object:
+def _parse_json(answer: object) -> object:
     if not isinstance(answer, str):
         return answer
     fenced = _FENCE.match(answer)
