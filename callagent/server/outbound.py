@@ -20,7 +20,7 @@ from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.phone_numbers import comparable_number, e164, surcharge_of
 from callagent.rtp import PortsExhausted
 from callagent.sip import full_name
-from callagent.web import Dial, DialRefused
+from callagent.web import DialRefused, DialRequest
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!%*_+`'~.-]{1,64}", re.ASCII)
 _TRANSFER_HEADERS = ("User-to-User", "Reason", "Diversion")
@@ -118,7 +118,7 @@ def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     return {**{name: value for name, value in headers.items() if name.lower() not in replaced}, **more}
 
 
-async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg:
+async def place_call(asked: DialRequest, config: Config, legs: SipLegFactory) -> SipLeg:
     """Dial, and return the leg of the call that rings. Raises `TargetRefused` and `DialRefused`."""
     uri, caller = _dial_uris(asked, config)
     try:
@@ -129,7 +129,7 @@ async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg
     return leg
 
 
-def _dial_uris(asked: Dial, config: Config) -> tuple[str, str | None]:
+def _dial_uris(asked: DialRequest, config: Config) -> tuple[str, str | None]:
     """Return the URI to call and the one to call from. They consist of settings and of checked numbers only."""
     # Checked like a handoff of an agent: whoever may place calls reaches what the settings allow, and no more.
     if bool(asked.target) == bool(asked.to_number):

@@ -32,7 +32,7 @@ from callagent.server.projects import Route, Router, open_language_model
 from callagent.server.recovery import Recovery
 from callagent.server.speech import CallSpeech
 from callagent.turns import TurnManager
-from callagent.web import Controls, Dial, DialRefused, ServerHooks, TurnWatcher, captions_of
+from callagent.web import Controls, DialRefused, DialRequest, ServerHooks, TurnWatcher, captions_of
 
 log = logs.get_logger(__name__)
 
@@ -243,7 +243,7 @@ class Server:
         """Run a call of the Session API, which was admitted, with the project that its client chose."""
         return self._begin(leg, Route(project, self._router.environment(project.name)), watcher)
 
-    async def dial(self, asked: Dial) -> str:
+    async def dial(self, asked: DialRequest) -> str:
         """Place a call; return its identifier. The project is that of the number it comes from.
 
         Raises `CallagentError`.
@@ -355,7 +355,7 @@ class Server:
             admit=self.admit,
             accepts=self._admission.accepts,
             draining=lambda: self._admission.draining,
-            still=lambda: self._watchdog.still,
+            stalled_threads=lambda: self._watchdog.still,
             store_failing=lambda: self._observers.writer.failing is not None,
             metrics=self.metrics,
             external=self._router.external,

@@ -1,7 +1,6 @@
-"""The HTTP side of the server: who is let in, the API, the dashboard's pages, and what carriers need of it.
+"""The HTTP side of the server: logins and rights, the API, the dashboard's pages, and helpers for carriers' webhooks.
 
-Importing this package is light: each of its modules is imported when one of its names is first used, and aiohttp with
-them.
+Importing this package is light: each of its modules, and aiohttp, is imported when one of its names is first used.
 """
 
 from typing import TYPE_CHECKING
@@ -13,8 +12,8 @@ if TYPE_CHECKING:
     from callagent.web.accounts import LINK_SECONDS, Account, Accounts, LocalLogin, Right, hash_password
     from callagent.web.api import Dashboard
     from callagent.web.app import HoldSession, Routes, ServerHooks, TurnWatcher, Utterances, make_app
-    from callagent.web.connections import IDLE_SECONDS, LINGER_SECONDS, HttpListener, peer_is_known, read_form
-    from callagent.web.control import Controls, Dial, DialRefused
+    from callagent.web.connections import IDLE_SECONDS, LINGER_SECONDS, HttpListener, note_known_peer, read_form
+    from callagent.web.control import Controls, DialRefused, DialRequest
     from callagent.web.live import captions_of
 
 _MODULES = {
@@ -26,7 +25,7 @@ _MODULES = {
     "Accounts": "accounts",
     "Controls": "control",
     "Dashboard": "api",
-    "Dial": "control",
+    "DialRequest": "control",
     "DialRefused": "control",
     "HoldSession": "app",
     "HttpListener": "connections",
@@ -41,7 +40,7 @@ _MODULES = {
     "hash_password": "accounts",
     "identity_of": "access",
     "make_app": "app",
-    "peer_is_known": "connections",
+    "note_known_peer": "connections",
     "read_form": "connections",
     "require": "access",
 }
@@ -55,8 +54,8 @@ __all__ = [
     "Accounts",
     "Controls",
     "Dashboard",
-    "Dial",
     "DialRefused",
+    "DialRequest",
     "HoldSession",
     "HttpListener",
     "LocalLogin",
@@ -70,7 +69,7 @@ __all__ = [
     "hash_password",
     "identity_of",
     "make_app",
-    "peer_is_known",
+    "note_known_peer",
     "read_form",
     "require",
 ]

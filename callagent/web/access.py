@@ -1,4 +1,4 @@
-"""Identify who sends a request: an account, by session, token or proxy header, or the user who started the server."""
+"""Who sends a request: an account, by session, token or proxy header, or the user who started the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from callagent.config import plain_address
 from callagent.web.accounts import LOCAL, METRICS_READER, Accounts, Identity, LocalLogin, Right
-from callagent.web.connections import peer_is_known
+from callagent.web.connections import note_known_peer
 
 Network = IPv4Network | IPv6Network
 
@@ -28,9 +28,9 @@ LOGIN_FILES: Final = frozenset({"icon.svg", "link.js", "login.js", "style.css"})
 _OPEN_PATHS: Final = frozenset(
     {LOGIN_PATH, "/api/login", "/api/login/link", *(f"/static/{name}" for name in LOGIN_FILES)}
 )
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED_FOR: Final = "X-Forwarded-For"
-_FOREIGN: Final = (
+_FOREIGN_PAGE: Final = (
     "a request from a page of another site is refused; behind a proxy that does not pass the Host header on, "
     "set http.public_url to the address in the browser"
 )
@@ -57,18 +57,20 @@ class Access:
     """Whether the session cookie has the attribute Secure, so that browsers send it over HTTPS only."""
 
     def identify(self, request: web.Request) -> Identity | None:
-        """Return who sent the request; None: nobody that we know."""
+        """Return who sent the request; None: it has no valid session, token or proxy header."""
         # A token is sent on purpose, while a browser sends its cookie unasked, also for a page of another site. So a
         # request with a token needs no CSRF token.
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._bearer(request, token.strip())
-        if (cookie := request.cookies.get(SESSION_COOKIE)) and (found := self.accounts.session(cookie, monotonic())):
+        if (cookie := request.cookies.get(SESSION_COOKIE)) and (
+            found := self.accounts.identify_by_cookie(cookie, monotonic())
+        ):
             return found
         if self.login_header and self.is_proxy(request.remote or ""):
             names = request.headers.getall(self.login_header, [])
             # A header that comes twice was added by somebody before the proxy.
-            return self.accounts.vouched(names[0]) if len(names) == 1 else None
+            return self.accounts.identify_by_proxy(names[0]) if len(names) == 1 else None
         return None
 
     def is_proxy(self, address: str) -> bool:
@@ -80,7 +82,7 @@ class Access:
         return any(plain in network for network in self.proxies)
 
     def client_address(self, request: web.Request) -> str:
-        """Return the address by which attempts to log in are counted: the sender's, or the client's behind a proxy."""
+        """Return the address for which attempts to log in count: the sender's, or behind a proxy the client's."""
         address = request.remote or ""
         # The list is read from its end, because each proxy appends the address from which it received the request. The
         # first address that is not one of our proxies is the client; what stands before it may be forged.
@@ -91,11 +93,11 @@ class Access:
 
     def _bearer(self, request: web.Request, token: str) -> Identity | None:
         # The token of a monitoring server is often readable to many: it opens nothing but the metrics.
-        if self.metrics_token and request.path == METRICS_PATH and _same(token, self.metrics_token):
+        if self.metrics_token and request.path == METRICS_PATH and _is_same_secret(token, self.metrics_token):
             return METRICS_READER
-        if self.local is not None and self.local.knows(token):
+        if self.local is not None and self.local.has_token(token):
             return LOCAL
-        return self.accounts.bearer(token)
+        return self.accounts.identify_by_token(token)
 
 
 def counted_address(address: str) -> str:
@@ -117,18 +119,18 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
         if request.path in open_paths:
             return await handler(request)
         if request.path in _OPEN_PATHS:
-            # Somebody with a session may log in again, and the login page has no CSRF token of the session.
+            # The login page has no CSRF token, even if a browser with a session logs in again.
             _refuse_foreign(request, access.public_url)
             return await handler(request)
         identity = access.identify(request)
         if identity is None:
-            return _turn_away(request)
+            return _refuse_unknown(request)
         _refuse_foreign(request, access.public_url)
-        if request.method not in _SAFE and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
+        if request.method not in _SAFE_METHODS and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
             raise web.HTTPForbidden(text=f"the header {CSRF_HEADER} is missing or wrong; reload the page")
         request[IDENTITY] = identity
         # The connection is not anonymous any more, so it does not count towards the limit of its address.
-        peer_is_known(request)
+        note_known_peer(request)
         return await handler(request)
 
     return let_in
@@ -136,7 +138,7 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
 
 def _refuse_foreign(request: web.Request, public_url: str) -> None:
     """Raise 403 for a request that a page of another site made a browser send."""
-    if request.method in _SAFE and request.headers.get("Upgrade") is None:
+    if request.method in _SAFE_METHODS and request.headers.get("Upgrade") is None:
         return
     origin = request.headers.get("Origin")
     # Scripts cannot set Sec-Fetch-Site. Browsers leave it out over plain HTTP to other hosts, some also for WebSockets.
@@ -144,9 +146,9 @@ def _refuse_foreign(request: web.Request, public_url: str) -> None:
     if site is None and origin is not None:
         # A proxy may send its own name for us as Host; the name that browsers use is in the settings then.
         ours = {request.host.lower(), urlsplit(public_url).netloc.lower()} - {""}
-        site = "same-origin" if _split(origin).netloc.lower() in ours else "cross-site"
+        site = "same-origin" if _split_origin(origin).netloc.lower() in ours else "cross-site"
     if site not in (None, "none", "same-origin"):
-        raise web.HTTPForbidden(text=_FOREIGN)
+        raise web.HTTPForbidden(text=_FOREIGN_PAGE)
 
 
 def drops_secure_cookies(request: web.Request) -> bool:
@@ -154,7 +156,7 @@ def drops_secure_cookies(request: web.Request) -> bool:
 
     Browsers keep such cookies for pages of the same machine (W3C Secure Contexts, section 3.1).
     """
-    origin = _split(request.headers.get("Origin", ""))
+    origin = _split_origin(request.headers.get("Origin", ""))
     host = origin.hostname or ""
     if origin.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
         return False
@@ -164,7 +166,7 @@ def drops_secure_cookies(request: web.Request) -> bool:
         return True
 
 
-def _split(origin: str) -> SplitResult:
+def _split_origin(origin: str) -> SplitResult:
     # An Origin may be `null` or anything that a program writes there.
     try:
         return urlsplit(origin)
@@ -172,14 +174,14 @@ def _split(origin: str) -> SplitResult:
         return urlsplit("")
 
 
-def _turn_away(request: web.Request) -> web.StreamResponse:
-    """Lead a browser that asks for a page to the login; raise 401 for a program, which cannot fill in a form."""
+def _refuse_unknown(request: web.Request) -> web.StreamResponse:
+    """Redirect a browser that requests a page to the login; raise 401 for a program, which cannot fill in a form."""
     if "text/html" in request.headers.get("Accept", "") and request.method == "GET":
         raise web.HTTPSeeOther(LOGIN_PATH)
     raise web.HTTPUnauthorized(text="log in, or send a token", headers={"WWW-Authenticate": "Bearer"})
 
 
-def _same(given: str, expected: str) -> bool:
+def _is_same_secret(given: str, expected: str) -> bool:
     # The comparison takes the same time wherever the two differ, so its duration reveals nothing about the secret.
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
 

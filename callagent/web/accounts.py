@@ -71,15 +71,15 @@ class Account:
     name: str
     rights: frozenset[Right]
     password: str = ""
-    """As `hash_password` makes it; empty: no login with a password."""
+    """The hash that `hash_password` returns; empty: no login with a password."""
     token: str = ""
     """SHA-256 of a bearer token in hexadecimal; a random token needs no slow hash."""
 
 
 def hash_password(password: str) -> str:
-    """Return what the settings hold instead of the password."""
+    """Return the salted hash that the settings hold instead of the password."""
     salt = secrets.token_bytes(16)
-    return f"scrypt${_text(salt)}${_text(_scrypt(password, salt))}"
+    return f"scrypt${_base64(salt)}${_base64(_scrypt(password, salt))}"
 
 
 def password_fits(password: str, hashed: str) -> bool:
@@ -88,7 +88,7 @@ def password_fits(password: str, hashed: str) -> bool:
     salt, _, digest = rest.partition("$")
     if kind != "scrypt":
         return False
-    # The same time for every wrong password, as in all comparisons of secrets here.
+    # The comparison takes the same time for every wrong password, as all comparisons of secrets here do.
     return hmac.compare_digest(_scrypt(password, base64.b64decode(salt)), base64.b64decode(digest))
 
 
@@ -96,16 +96,16 @@ def _scrypt(password: str, salt: bytes) -> bytes:
     return hashlib.scrypt(password.encode(), salt=salt, n=_COST, r=_BLOCK, p=_PARALLEL, maxmem=64 << 20)
 
 
-def _text(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-# An unknown name takes as much time as a wrong password, so that the time does not tell which names there are.
-_NOBODY: Final = "scrypt$AAAAAAAAAAAAAAAAAAAAAA==$" + _text(bytes(64))
+# For an unknown name a password is hashed as well: the time that this takes must not tell which names exist.
+_UNMATCHED_HASH: Final = "scrypt$AAAAAAAAAAAAAAAAAAAAAA==$" + _base64(bytes(64))
 
 
 class Accounts:
-    """The accounts, their sessions, and the attempts to log in. `now` is monotonic seconds."""
+    """The accounts, their sessions, and the attempts to log in. `now` is seconds of the monotonic clock."""
 
     def __init__(self, accounts: Sequence[Account]) -> None:
         self._accounts = {account.name: account for account in accounts}
@@ -117,12 +117,12 @@ class Accounts:
         return bool(self._accounts)
 
     def hash_of(self, name: str) -> str:
-        """Return the hash to compare a password of `name` with; of an unknown name one that no password has."""
+        """Return the hash to compare a password of `name` with; for an unknown name one that no password has."""
         account = self._accounts.get(name)
-        return account.password if account and account.password else _NOBODY
+        return account.password if account and account.password else _UNMATCHED_HASH
 
-    def attempt(self, address: str, now: float) -> bool:
-        """Count an attempt of `address` and return whether it may be made. It counts before it has failed."""
+    def count_attempt(self, address: str, now: float) -> bool:
+        """Count an attempt of `address` to log in, before its outcome is known; return whether it may be made."""
         attempts = self._attempts.setdefault(address, deque())
         while attempts and attempts[0] < now - _ATTEMPT_SECONDS:
             attempts.popleft()
@@ -134,29 +134,29 @@ class Accounts:
             self._attempts.popitem(last=False)
         return True
 
-    def succeeded(self, address: str, began: float) -> None:
-        """Take back the attempt that began at `began`: its password was right. The others go on counting."""
+    def uncount_attempt(self, address: str, began: float) -> None:
+        """Take back the attempt that began at `began`, whose password was right. The others go on counting."""
         if began in (attempts := self._attempts.get(address, deque())):
             attempts.remove(began)
 
     def log_in(self, name: str, now: float) -> tuple[str, Identity]:
-        """Begin a session of an account whose password was right; return its cookie."""
+        """Begin a session of an account whose password was right; return its cookie and the identity."""
         account = self._accounts[name]
         return self.begin_session(account.name, account.rights, now)
 
     def begin_session(self, name: str, rights: frozenset[Right], now: float) -> tuple[str, Identity]:
-        """Begin a session; return its cookie, of which only a hash is kept."""
-        # A new cookie for every login: one that somebody planted in the browser before is worth nothing.
+        """Begin a session; return its cookie, of which only a hash is kept, and the identity."""
+        # Every login gets a new cookie, so that one planted in the browser before is worth nothing.
         cookie = secrets.token_urlsafe(32)
         identity = Identity(name, rights, secrets.token_urlsafe(32))
-        self._sessions[_key(cookie)] = (identity, now + SESSION_SECONDS)
+        self._sessions[_sha256(cookie)] = (identity, now + SESSION_SECONDS)
         while len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return cookie, identity
 
-    def session(self, cookie: str, now: float) -> Identity | None:
-        """Return whose session the cookie is of; None: it has ended, or there was none."""
-        found = self._sessions.get(_key(cookie))
+    def identify_by_cookie(self, cookie: str, now: float) -> Identity | None:
+        """Return the identity whose session has this cookie; None: there is no such session, or it has ended."""
+        found = self._sessions.get(_sha256(cookie))
         if found is None:
             return None
         if found[1] <= now:
@@ -165,19 +165,19 @@ class Accounts:
         return found[0]
 
     def log_out(self, cookie: str) -> None:
-        self._sessions.pop(_key(cookie), None)
+        self._sessions.pop(_sha256(cookie), None)
 
-    def vouched(self, name: str) -> Identity | None:
-        """Return the account that a proxy has logged in. Its requests need a CSRF token as those of a session do."""
+    def identify_by_proxy(self, name: str) -> Identity | None:
+        """Return the account that a proxy has logged in; None: there is none. As a session, it needs a CSRF token."""
         account = self._accounts.get(name)
         if account is None:
             return None
         # There is no session to keep a CSRF token in: it is derived from the name, by a secret of this process.
         return Identity(name, account.rights, hmac.new(self._secret, name.encode(), "sha256").hexdigest())
 
-    def bearer(self, token: str) -> Identity | None:
-        """Return whose bearer token it is."""
-        digest = _key(token)
+    def identify_by_token(self, token: str) -> Identity | None:
+        """Return the account that the bearer token belongs to; None: there is none."""
+        digest = _sha256(token)
         for account in self._accounts.values():
             if account.token and hmac.compare_digest(account.token.lower(), digest):
                 return Identity(account.name, account.rights)
@@ -185,32 +185,32 @@ class Accounts:
 
 
 class LocalLogin:
-    """The way in without accounts: a token that the command line reads from a private file, and links for browsers.
+    """The login without accounts: a token that the command line reads from a private file, and links for browsers.
 
-    A link opens one session; only its hash is kept. `now` is monotonic seconds.
+    A link opens one session; only its hash is kept. `now` is seconds of the monotonic clock.
     """
 
     def __init__(self, token: str = "") -> None:
         self.token = token or secrets.token_urlsafe(32)
         self._links: OrderedDict[str, float] = OrderedDict()
 
-    def knows(self, token: str) -> bool:
-        """Return whether it is the token of the private file."""
-        return hmac.compare_digest(_key(token), _key(self.token))
+    def has_token(self, token: str) -> bool:
+        """Return whether `token` is the one in the private file."""
+        return hmac.compare_digest(_sha256(token), _sha256(self.token))
 
     def make_link(self, now: float) -> str:
-        """Return the secret of a new link; the oldest link ends where there are too many."""
+        """Return the secret of a new link; if there are too many links, the oldest becomes invalid."""
         link = secrets.token_urlsafe(32)
-        self._links[_key(link)] = now + LINK_SECONDS
+        self._links[_sha256(link)] = now + LINK_SECONDS
         while len(self._links) > _MAX_LINKS:
             self._links.popitem(last=False)
         return link
 
     def take_link(self, link: str, now: float) -> bool:
         """Use a link up; return whether it was valid."""
-        ends = self._links.pop(_key(link), None)
-        return ends is not None and now < ends
+        ends_at = self._links.pop(_sha256(link), None)
+        return ends_at is not None and now < ends_at
 
 
-def _key(secret: str) -> str:
+def _sha256(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

@@ -1,6 +1,6 @@
-"""The HTTP application, and what its routes and the server ask of each other.
+"""The HTTP application, and the interfaces between its routes and the server.
 
-It has health, metrics, the routes that carriers and the Session API add, the API and the dashboard.
+It serves health, metrics, the routes of carriers and the Session API, the API of the dashboard, and its pages.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from callagent.json_values import MutableJsonObject
 from callagent.legs import CallLeg, Dial
 from callagent.turns import TurnEvent
 from callagent.web.access import METRICS_PATH, Access, guard
-from callagent.web.api import Api, Dashboard, unavailable_is_503
+from callagent.web.api import Api, Dashboard, answer_503_without_store
 from callagent.web.connections import watch_requests
 from callagent.web.control import EVENTS_PATH, ConfigurationApi, ControlApi, ExternalRoutes
 from callagent.web.pages import Pages
 
 TurnWatcher = Callable[[TurnEvent], None]
-"""Called with each event of the turn manager before the call gets it. Returns at once."""
+"""Called with each event of the turn manager, before the call gets this event. Returns at once."""
 HoldSession = Callable[[CallLeg, AgentProject, TurnWatcher], asyncio.Task[None]]
 """Hold an admitted call of a session with this agent; the task ends when the call is closed."""
 
@@ -34,10 +34,10 @@ class Routes(Protocol):
     """Routes that a part of the server adds to the HTTP application."""
 
     open_paths: frozenset[str]
-    """Paths that ask for no login: each request to them proves by itself who sent it, by a signature or a token."""
+    """Paths without login: each request to them carries a signature or token that proves who sent it."""
 
     def register(self, app: web.Application) -> None:
-        """Add the routes, and what is to be done when the application starts and ends."""
+        """Add the routes, and handlers for the start and end of the application if they are needed."""
 
 
 class Utterances(Protocol):
@@ -52,50 +52,50 @@ class Utterances(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
-    """The server as its routes see it. All hooks are called on the event loop and return at once."""
+    """Functions and objects of the server that its routes use. All are called on the event loop and return at once."""
 
     on_carrier_call: Callable[[CallLeg], None]
     """Take the leg of a verified call; from here on the server owns and closes it."""
     admit: Callable[[], bool]
-    """Return whether one more call fits."""
+    """Return whether the limits allow one more call."""
     draining: Callable[[], bool]
     """Return whether the server is about to stop and takes no new calls."""
     metrics: Callable[[], str]
     """Return the metrics in Prometheus' text format."""
     accepts: Callable[[CallInfo], bool] = lambda info: True
-    """Count an incoming call by its caller's number; return whether that number may make one more."""
+    """Count an incoming call for its caller's number; return whether the number's limits allow the call."""
     external: ExternalExchange = field(default_factory=ExternalExchange)
     """Where other programs reach calls."""
     dial: Dial | None = None
     """Call the target of a transfer; None where SIP is off."""
     captions: Callable[[str], MutableJsonObject | None] = lambda call_id: None
-    """What the caller's own page shows of a live call; None: the call is not on."""
+    """Return what the caller's own page shows of a live call; None: the call has ended."""
     hold_session: HoldSession | None = None
-    """None where the server has no speech."""
+    """None if the server has no speech."""
     utterances: Utterances | None = None
-    """None where the server has no speech."""
-    still: Callable[[], list[str]] = list
-    """Return the names of threads that stand still; with one of them the server is not healthy."""
+    """None if the server has no speech."""
+    stalled_threads: Callable[[], list[str]] = list
+    """Return the names of threads that do not go on; with any of them the server is not healthy."""
     store_failing: Callable[[], bool] = lambda: False
-    """Return whether records cannot be written. Calls are taken all the same."""
+    """Return whether records cannot be written. Calls are accepted nevertheless."""
 
 
 HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 MAX_BODY: Final = 65536
-"""Bytes of a request's body; routes that take more read it themselves."""
+"""Bytes of a request's body; routes that accept more read the body themselves."""
 
 
 def make_app(
     hooks: ServerHooks, added: Sequence[Routes] = (), dashboard: Dashboard | None = None, access: Access | None = None
 ) -> web.Application:
-    """Make the aiohttp application, with the routes of the carriers and of the Session API in `added`.
+    """Make the aiohttp application; `added` are the routes of the carriers and of the Session API.
 
     Without `dashboard` it has neither API nor pages; without `access` only paths that are open to all can be reached.
     """
     access = access or Access()
     open_paths = HEALTH_PATHS | {EVENTS_PATH} | frozenset().union(*(one.open_paths for one in added))
-    # Outermost first: a connection's deadlines run while a request is refused, too.
-    middlewares = [watch_requests, guard(open_paths, access), unavailable_is_503]
+    # The outermost middleware stands first: a connection's deadlines apply to refused requests, too.
+    middlewares = [watch_requests, guard(open_paths, access), answer_503_without_store]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
     health = _HealthRoutes(hooks)
     app.router.add_get("/health", health.health)
@@ -119,13 +119,13 @@ class _HealthRoutes:
         self._hooks = hooks
 
     async def health(self, _: web.Request) -> web.Response:
-        """Answer 200 while the server works, 503 while one of its threads stands still."""
-        still = self._hooks.still()
-        body: dict[str, object] = {"status": "ok"} if not still else {"status": "stands still", "threads": still}
-        return web.json_response(body, status=503 if still else 200)
+        """Answer 200 while the server works, 503 while one of its threads does not go on."""
+        stalled = self._hooks.stalled_threads()
+        body: dict[str, object] = {"status": "ok"} if not stalled else {"status": "stands still", "threads": stalled}
+        return web.json_response(body, status=503 if stalled else 200)
 
     async def ready(self, _: web.Request) -> web.Response:
-        """Answer 200 while new calls are taken, 503 while the server is about to stop."""
+        """Answer 200 while new calls are accepted, 503 while the server is about to stop."""
         ready = not self._hooks.draining()
         # A failing store is no reason to send callers elsewhere: they are served, and their records wait.
         store = "failing" if self._hooks.store_failing() else "working"

@@ -1,8 +1,8 @@
-"""HTTP connections and what comes over them: sockets and TLS, deadlines, bounds for each address, bodies of requests.
+"""HTTP connections and request bodies: sockets and TLS, deadlines, and bounds for each address.
 
 aiohttp reads the requests, but it waits for the rest of a request as long as a peer likes. So the deadlines are here: a
-connection that owes us the rest of a header or of a body for too long is cut. A connection takes one of the places of
-its address until one of its requests was let in, so that strangers cannot use up the server's connections.
+connection whose header or body is incomplete for too long is cut. Each address has a number of places; a connection
+takes one until one of its requests was let in, so that strangers cannot use up the server's connections.
 
 Bodies are JSON, checked against a model, or forms. All are read as UTF-8; the charset that a request claims is ignored:
 some of Python's codecs take time that grows with the square of the body (`punycode`), and the sender may not have been
@@ -29,32 +29,32 @@ from callagent.log import get_logger
 from callagent.sip import TlsContexts, accept_connections
 
 HEADER_SECONDS: Final = 15.0
-"""From the start of a connection, or from the first octet of a later request, to the end of the request's header."""
+"""Time from the start of a connection, or from the first octet of a later request, to the end of the header."""
 BODY_SECONDS: Final = 60.0
-"""From the end of the header to the end of the body."""
+"""Time from the end of the header to the end of the body."""
 IDLE_SECONDS: Final = 75.0
-"""Between two requests; longer than proxies keep a connection for the next one. The first part of a second request that
-came in one packet with the first request has as long."""
+"""Time between two requests; longer than proxies keep a connection for the next one. It is also the time for the rest
+of a second request whose first part came in one packet with the first request."""
 LINGER_SECONDS: Final = 2.0
-"""How long the rest of a body that nobody reads is waited for, so that the answer is not lost with the connection."""
+"""Time to wait for the rest of a body that nobody reads: to close earlier could lose the answer."""
 
 
 HANDSHAKE_SECONDS: Final = 10.0
-"""How long a TLS handshake may take."""
+"""Time limit of a TLS handshake."""
 _BACKLOG: Final = 512
 """Connections that the kernel holds until they are accepted."""
 
 
 class Places:
-    """Counts the connections of each address of which no request was let in yet."""
+    """Counts, by address, the connections on which no request was let in yet."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, per_address: int) -> None:
+        self._per_address = per_address
         self._taken: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
-        """Take a place of the address; return False when none is left."""
-        if self._taken[address] >= self._most:
+        """Take a place of the address; return False if none is left."""
+        if self._taken[address] >= self._per_address:
             return False
         self._taken[address] += 1
         return True
@@ -80,8 +80,8 @@ class HttpConnection(asyncio.Protocol):
         self._request: web.Request | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
-    def is_known(self) -> None:
-        """Give the connection's place free: one of its requests was let in. Idempotent."""
+    def free_place(self) -> None:
+        """Free the connection's place, because one of its requests was let in. Idempotent."""
         self._place.leave()
 
     def begin(self, request: web.Request) -> None:
@@ -90,11 +90,11 @@ class HttpConnection(asyncio.Protocol):
         self._set_deadline(None if request.content.is_eof() else BODY_SECONDS)
 
     def end(self) -> None:
-        """Note that the request was answered. aiohttp waits `LINGER_SECONDS` for a body that was not read."""
+        """Note that the request was answered. aiohttp itself waits `LINGER_SECONDS` for a body that was not read."""
         self._request = None
         self._set_deadline(None)
 
-    # Methods of asyncio.Protocol: each passes on to aiohttp's protocol what the transport tells.
+    # Methods of asyncio.Protocol: each passes the transport's call on to aiohttp's protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -102,7 +102,7 @@ class HttpConnection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        # The first octets of a later request: the deadline of its header begins here.
+        # With the first octets of a later request, the deadline of its header begins.
         if self._request is None and self._deadline is None:
             self._set_deadline(HEADER_SECONDS)
         self._inner.data_received(data)
@@ -128,16 +128,17 @@ class HttpConnection(asyncio.Protocol):
 
     def _cut(self) -> None:
         self._deadline = None
-        # A body that has come whole in the meantime is no longer owed to us.
+        # A body that is complete by now is no reason to cut the connection.
         complete = self._request is not None and self._request.content.is_eof()
         if self._transport is not None and not complete:
             self._transport.abort()
 
 
 class Place:
-    """A connection's place among those of its address, freed once. `places` is None for a peer that is not counted."""
+    """A connection's place among those of its address, freed once."""
 
     def __init__(self, places: Places | None, address: str) -> None:
+        """`places`: where the place is counted; None: the peer is not counted."""
         self._places = places
         self._address = address
 
@@ -150,11 +151,11 @@ class Place:
 
 @web.middleware
 async def watch_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the connection when a request begins and ends; it comes before every other middleware."""
+    """Tell the connection when a request begins and ends. This middleware comes before all others."""
     connection = _connection_of(request)
     if connection is None:
         return await handler(request)
-    # aiohttp calls its middlewares once a header is complete; nothing else tells the connection.
+    # aiohttp calls its middlewares when a header is complete; it has no other hook for this.
     connection.begin(request)
     try:
         return await handler(request)
@@ -162,10 +163,10 @@ async def watch_requests(request: web.Request, handler: Handler) -> web.StreamRe
         connection.end()
 
 
-def peer_is_known(request: web.Request) -> None:
-    """Note that the request was let in by a login, a token or a signature: its connection takes no place any more."""
+def note_known_peer(request: web.Request) -> None:
+    """Note that a login, token or signature let the request in: its connection takes no place any more."""
     if (connection := _connection_of(request)) is not None:
-        connection.is_known()
+        connection.free_place()
 
 
 def _connection_of(request: web.Request) -> HttpConnection | None:
@@ -182,13 +183,13 @@ class HttpListener:
     def __init__(
         self,
         make_protocol: Callable[[], asyncio.Protocol],
-        counted: Callable[[str], str | None],
+        counted_address: Callable[[str], str | None],
         per_address: int,
         tls: TlsContexts | None = None,
     ) -> None:
-        """`counted` returns the address by which a peer is counted, or None for one that is not."""
+        """`counted_address` returns the address for which a peer's connections count; None: they do not count."""
         self._make_protocol = make_protocol
-        self._counted = counted
+        self._counted_address = counted_address
         self._places = Places(per_address)
         self._tls = tls
         self._loop = asyncio.get_running_loop()
@@ -198,7 +199,7 @@ class HttpListener:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen on every address of `host` and return the first one. Raises `OSError`, also for a certificate."""
-        # A certificate that cannot be read is an error of the start, not of the first connection.
+        # A certificate that cannot be read shall raise now, not at the first connection.
         if self._tls is not None:
             self._tls.server()
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -209,7 +210,7 @@ class HttpListener:
         except OSError:
             await self.close()
             raise
-        # Only now, so that no connection is accepted where one of the sockets could not be opened.
+        # Connections are accepted only now, when all sockets are open.
         for listener in self._sockets:
             self._start(self._accept(listener), "accept http")
         name = self._sockets[0].getsockname()
@@ -229,23 +230,23 @@ class HttpListener:
             if (place := self._place_of(str(address[0]))) is None:
                 accepted.close()
             else:
-                self._start(self._welcome(accepted, place), "welcome http")
+                self._start(self._open_connection(accepted, place), "open http")
 
     def _place_of(self, host: str) -> Place | None:
-        address = self._counted(host)
+        address = self._counted_address(host)
         if address is None:
             return Place(None, host)
         if self._places.take(address):
             self._refused.discard(address)
             return Place(self._places, address)
         if address not in self._refused:
-            # Logged once until the address has a place again: a flood of connections shall not flood the log.
+            # This is logged once until the address has a place again: many connections shall not flood the log.
             self._refused.add(address)
             log.warning("http_too_many_connections", peer=address)
         return None
 
-    async def _welcome(self, accepted: socket.socket, place: Place) -> None:
-        """Give a connection to aiohttp, after its TLS handshake. A place is taken from the first octet on."""
+    async def _open_connection(self, accepted: socket.socket, place: Place) -> None:
+        """Give a connection to aiohttp after its TLS handshake; if that fails, free its place."""
         try:
             accepted.setblocking(False)
             # Frames of a media stream are small and must not wait for one another (Nagle's algorithm).
@@ -272,7 +273,7 @@ class HttpListener:
 def _bind(listener: socket.socket, address: object) -> None:
     listener.setblocking(False)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # An IPv6 socket would take the IPv4 addresses of the port, too, for which there is a socket of its own.
+    # An IPv6 socket would also accept IPv4 connections to the port, for which there is another socket.
     if listener.family == socket.AF_INET6:
         with contextlib.suppress(OSError):
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -290,7 +291,7 @@ class Body(BaseModel):
 
 
 async def read_body(request: web.Request, model: type[M]) -> M:
-    """Return the body as a model. Raises 400 naming the wrong field, and 415 for another content type."""
+    """Return the body as an instance of `model`. Raises 400 naming the wrong field, and 415 for another type."""
     try:
         return model.model_validate(await read_json(request))
     except ValidationError as error:
@@ -320,13 +321,13 @@ async def read_json(request: web.Request) -> JsonValue:
         raise web.HTTPUnsupportedMediaType(text="the body should be application/json")
     try:
         # A lone surrogate is valid in JSON, but no file or database can store it as text: encoding finds it.
-        data: JsonValue = json.loads(await read_text(request), parse_constant=_no_constant)
+        data: JsonValue = json.loads(await read_text(request), parse_constant=_refuse_constant)
         json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest(text="the body is not valid JSON") from None
     return data
 
 
-def _no_constant(name: str) -> None:
-    # Python reads NaN and Infinity, which RFC 8259 does not have.
+def _refuse_constant(name: str) -> None:
+    # Python's parser accepts NaN and Infinity, which RFC 8259 does not allow.
     raise ValueError(f"{name} is not valid JSON")

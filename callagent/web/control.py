@@ -37,6 +37,7 @@ from callagent.web.connections import Body, read_body, read_json
 log = get_logger(__name__)
 
 MAX_LISTENERS: Final = 20
+"""WebSockets on which operators listen in, over all calls."""
 _POLL_SECONDS: Final = 2 * FRAME_SECONDS
 """Time between two checks for audio to send to a listener."""
 MAX_UNREAD: Final = 64 * 1024
@@ -56,7 +57,7 @@ HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 HeaderValue = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class Dial(Body):
+class DialRequest(Body, title="Dial"):
     """The request to place an outbound call."""
 
     target: str = Field(default="", max_length=64)
@@ -71,7 +72,7 @@ class Dial(Body):
     """Values that the project reads as SIP headers; they are not sent to anybody."""
 
 
-class TakeOver(Body):
+class TakeOverRequest(Body, title="TakeOver"):
     """The request to transfer a live call."""
 
     target: str = Field(default="", max_length=64)
@@ -79,24 +80,24 @@ class TakeOver(Body):
     """Instead of `target`: a number in E.164 that a target's prefix allows."""
 
 
-class Recording(Body):
-    """The request to pause, resume or discard a live call's recording; one that was discarded stays so."""
+class RecordingRequest(Body, title="Recording"):
+    """The request to pause, resume or discard a live call's recording; a discarded one cannot be resumed."""
 
     wish: RecordingWish
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the server allows and offers the API."""
+    """The server's functions and destinations that the API may use."""
 
     targets: Sequence[str] = ()
     """Names of the targets to which a call may be sent."""
     numbers: bool = False
     """Whether a target's prefix allows numbers as destinations, too."""
-    dial: Callable[[Dial], Awaitable[str]] | None = None
+    dial: Callable[[DialRequest], Awaitable[str]] | None = None
     """Place a call and return its id. Raises `CallagentError`, among them `DialRefused`."""
     admit: Callable[[], bool] = field(default=lambda: True)
-    """Return whether one more call fits."""
+    """Return whether the limits allow one more call."""
 
 
 class ControlApi:
@@ -119,13 +120,13 @@ class ControlApi:
     async def dial(self, request: web.Request) -> web.Response:
         """Place a call, and answer with its id without waiting until somebody picks up."""
         identity = require(request, Right.CALL)
-        asked = await read_body(request, Dial)
+        dial_request = await read_body(request, DialRequest)
         if self._controls.dial is None:
             raise web.HTTPConflict(text="this server places no calls: SIP is off")
         if not self._controls.admit():
             raise web.HTTPServiceUnavailable(text="no more calls are taken now", headers={"Retry-After": "5"})
         try:
-            call_id = await self._controls.dial(asked)
+            call_id = await self._controls.dial(dial_request)
         except (CallagentError, ValueError, OSError) as error:
             # 409 and not 400: the request is in order, but the settings or a limit do not allow the call.
             raise web.HTTPConflict(text=str(error)) from None
@@ -143,24 +144,24 @@ class ControlApi:
     async def take_over(self, request: web.Request) -> web.Response:
         """Transfer a call to a target of the settings or to a number that they allow."""
         identity = require(request, Right.CONTROL)
-        asked = await read_body(request, TakeOver)
+        body = await read_body(request, TakeOverRequest)
         # The server checks the number against the targets' prefixes, as it does when a project names one.
-        if bool(asked.target) == bool(asked.number):
+        if bool(body.target) == bool(body.number):
             raise web.HTTPBadRequest(text="give either target or number as the destination of the call")
         call = self._call(request)
-        destination = asked.target or asked.number
+        destination = body.target or body.number
         log.info("call_taken_over", call=call.record.id, operator=identity.name, destination=destination)
-        call.take_over(Handoff(destination, "taken over", "refer", asked.number or None))
+        call.take_over(Handoff(destination, "taken over", "refer", body.number or None))
         return web.json_response({"going_to": destination}, status=202)
 
     async def recording(self, request: web.Request) -> web.Response:
         """Pause, resume or discard the recording of a call."""
         identity = require(request, Right.CONTROL)
-        asked = await read_body(request, Recording)
+        body = await read_body(request, RecordingRequest)
         call = self._call(request)
-        log.info("recording_controlled", call=call.record.id, operator=identity.name, wish=asked.wish)
-        call.control_recording(asked.wish)
-        return web.json_response({"recording": asked.wish}, status=202)
+        log.info("recording_controlled", call=call.record.id, operator=identity.name, wish=body.wish)
+        call.control_recording(body.wish)
+        return web.json_response({"recording": body.wish}, status=202)
 
     async def targets(self, request: web.Request) -> web.Response:
         """Answer with the targets to which a call may be sent."""
@@ -184,8 +185,8 @@ class ControlApi:
         listening = call.listen_in()
         if listening is None:
             raise web.HTTPConflict(text="the call is not answered yet")
-        tap, leave = listening
-        # However the socket ends, even before it is ready, the tap must be taken off the call.
+        tap, remove_tap = listening
+        # However the socket ends, even before it is ready, the tap must be removed from the call.
         try:
             await ws.prepare(request)
             self._listeners.add(ws)
@@ -197,7 +198,7 @@ class ControlApi:
                     pass
                 sending.cancel()
         finally:
-            leave()
+            remove_tap()
             self._listeners.discard(ws)
         return ws
 
@@ -245,9 +246,9 @@ class ExternalRoutes:
 
     async def event(self, request: web.Request) -> web.Response:
         """Deliver an event. Its identifier, in the query or the JSON body, replaces a login: nobody can guess it."""
-        # The charset that a sender declares is ignored, so that an unknown one cannot make this fail.
+        # The charset that a sender declares is ignored: an unknown one must not make this fail.
         text = (await request.read()).decode("utf-8", "replace")
-        data = _parsed(text) if request.content_type == "application/json" else text
+        data = _parse_event(text) if request.content_type == "application/json" else text
         places: tuple[Mapping[str, JsonValue], ...] = (request.query, data if isinstance(data, Mapping) else {})
         identifier = next((str(place[key]) for place in places for key in _ID_KEYS if key in place), "")
         # Wrong and expired identifiers get the same answer, so that guessing reveals nothing.
@@ -266,7 +267,7 @@ class ExternalRoutes:
         return web.json_response(found)
 
 
-def _parsed(text: str) -> JsonValue:
+def _parse_event(text: str) -> JsonValue:
     try:
         return parse_json(text) if text else None
     except ValueError:
@@ -282,7 +283,7 @@ class ConfigurationApi:
 
     def __init__(self, projects: Callable[[], Sequence[AgentProject]]) -> None:
         self._projects = projects
-        self._writing = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
 
     def register(self, app: web.Application) -> None:
         app.router.add_get(PATH, self.read)
@@ -315,7 +316,7 @@ class ConfigurationApi:
         if not isinstance(sent, Mapping):
             raise web.HTTPBadRequest(text="the configuration should be a JSON object")
         # Writes take turns, because a merge reads the file before it writes it.
-        async with self._writing:
+        async with self._write_lock:
             data = await asyncio.to_thread(_store, folder, sent, merge=merge)
         log.info("real_time_configuration_written", project=request.match_info["name"], operator=identity.name)
         return web.json_response(data)

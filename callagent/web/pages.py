@@ -73,26 +73,26 @@ class Pages:
 
     async def log_in(self, request: web.Request) -> web.Response:
         """Log in by name and password. Raises 401, and 429 after too many failures."""
-        self._expect_that_cookies_are_kept(request)
-        name, password = await _texts(request, "name", "password")
+        self._require_kept_cookies(request)
+        name, password = await _read_texts(request, "name", "password")
         address, began = self._access.client_address(request), monotonic()
-        # Counted before the password is checked: otherwise many attempts at the same time would all be let through.
-        if not self._accounts.attempt(address, began):
+        # The attempt counts before its password is checked: otherwise many attempts at once would all be let through.
+        if not self._accounts.count_attempt(address, began):
             raise web.HTTPTooManyRequests(text="too many failed logins; wait five minutes")
-        # In a thread: scrypt takes 50 ms, during which the event loop could not send the audio of calls.
+        # scrypt runs in a thread: it takes 50 ms, during which the event loop could not send the audio of calls.
         async with self._hashing:
             fits = await asyncio.to_thread(password_fits, password, self._accounts.hash_of(name))
         if not fits:
             log.warning("login_failed", peer=address)
             raise web.HTTPUnauthorized(text="name or password is wrong")
-        self._accounts.succeeded(address, began)
+        self._accounts.uncount_attempt(address, began)
         cookie, identity = self._accounts.log_in(name, monotonic())
         return self._begin_session(cookie, identity.name)
 
     async def follow_link(self, request: web.Request) -> web.Response:
-        """Log in by a link. The page sends what stood behind its `#`, which is in no request line, log or Referer."""
-        self._expect_that_cookies_are_kept(request)
-        (link,) = await _texts(request, "link")
+        """Log in by a link. Its secret stands behind `#`, so no request line, log or Referer contains it."""
+        self._require_kept_cookies(request)
+        (link,) = await _read_texts(request, "link")
         local = self._access.local
         if local is None or not local.take_link(link, monotonic()):
             log.warning("login_link_refused", peer=self._access.client_address(request))
@@ -107,8 +107,8 @@ class Pages:
             raise web.HTTPForbidden(text="login links need a server without [[users]]; log in with name and password")
         return web.json_response({"link": local.make_link(monotonic())})
 
-    def _expect_that_cookies_are_kept(self, request: web.Request) -> None:
-        """Raise 403 where the browser would drop the cookie: the login would seem to work, and have no effect."""
+    def _require_kept_cookies(self, request: web.Request) -> None:
+        """Raise 403 if the browser would drop the cookie: the login would seem to work and have no effect."""
         if self._access.secure and drops_secure_cookies(request):
             raise web.HTTPForbidden(
                 text=f"log in over HTTPS, at {self._access.public_url}, or on the server's own machine"
@@ -135,7 +135,7 @@ class Pages:
         return response
 
 
-async def _texts(request: web.Request, *names: str) -> list[str]:
+async def _read_texts(request: web.Request, *names: str) -> list[str]:
     """Return the texts under these names in the JSON object of the body. Raises 400 and 415."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send the login as application/json")

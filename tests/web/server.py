@@ -55,7 +55,13 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
     hooks = ServerHooks(
-        server.take, admits, drains, metrics, lambda info: server.accepts, server.external, still=lambda: server.still()
+        server.take,
+        admits,
+        drains,
+        metrics,
+        lambda info: server.accepts,
+        server.external,
+        stalled_threads=lambda: server.still(),
     )
     settings = TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url)
     app = make_app(hooks, [TwilioRoutes(settings, hooks)], access=access_of())

@@ -11,7 +11,7 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.records import CallRecord
-from callagent.web.api import description
+from callagent.web.api import make_description
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 from tests.web.entry import HEADERS
 
@@ -160,7 +160,7 @@ async def test_a_page_of_another_site_changes_nothing(tmp_path: Path) -> None:
 async def test_every_path_of_the_description_is_there_and_the_other_way_round(tmp_path: Path) -> None:
     async with serve_dashboard(tmp_path, count=1) as served:
         _, described = await ask(served, "/api/openapi.json")
-        assert described == json.loads(json.dumps(description()))
+        assert described == json.loads(json.dumps(make_description()))
         for path, operations in described["paths"].items():
             for method in operations:
                 # Event streams of calls that are not on answer 404 as well.

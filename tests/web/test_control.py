@@ -13,7 +13,7 @@ import pytest
 
 from callagent.agents.flows import FlowProject, load_project
 from callagent.server.outbound import TargetRefused
-from callagent.web.control import Controls, Dial
+from callagent.web.control import Controls, DialRequest
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 from tests.web.entry import HEADERS
 
@@ -115,9 +115,9 @@ async def test_nobody_listens_before_the_answer_or_without_a_socket(tmp_path: Pa
 
 
 async def test_a_call_is_placed(tmp_path: Path) -> None:
-    asked: list[Dial] = []
+    asked: list[DialRequest] = []
 
-    async def dial(one: Dial) -> str:
+    async def dial(one: DialRequest) -> str:
         asked.append(one)
         return "c42"
 
@@ -134,7 +134,7 @@ async def test_a_call_is_placed(tmp_path: Path) -> None:
 
 
 async def test_what_the_settings_refuse_is_a_conflict(tmp_path: Path) -> None:
-    async def dial(one: Dial) -> str:
+    async def dial(one: DialRequest) -> str:
         raise TargetRefused("not a configured target")
 
     async with serve_dashboard(tmp_path, count=1, controls=Controls(dial=dial)) as served:

@@ -152,13 +152,13 @@ async def test_many_guesses_at_once_are_not_one_guess(visitor: Visitor) -> None:
 def test_only_wrong_passwords_go_on_counting() -> None:
     accounts = Accounts(ACCOUNTS)
     for second in range(100):
-        assert accounts.attempt("192.0.2.1", float(second))
-        accounts.succeeded("192.0.2.1", float(second))
-    assert [accounts.attempt("192.0.2.1", 100.0) for _ in range(11)] == [True] * 10 + [False]
-    assert accounts.attempt("192.0.2.2", 100.0)
-    accounts.succeeded("192.0.2.1", 99.0)
-    assert not accounts.attempt("192.0.2.1", 399.0)
-    assert accounts.attempt("192.0.2.1", 400.5)
+        assert accounts.count_attempt("192.0.2.1", float(second))
+        accounts.uncount_attempt("192.0.2.1", float(second))
+    assert [accounts.count_attempt("192.0.2.1", 100.0) for _ in range(11)] == [True] * 10 + [False]
+    assert accounts.count_attempt("192.0.2.2", 100.0)
+    accounts.uncount_attempt("192.0.2.1", 99.0)
+    assert not accounts.count_attempt("192.0.2.1", 399.0)
+    assert accounts.count_attempt("192.0.2.1", 400.5)
 
 
 async def test_behind_our_proxy_each_client_has_its_own_attempts(proxied: Visitor) -> None:
@@ -217,9 +217,9 @@ async def test_a_login_that_is_no_utf_8_is_refused(visitor: Visitor) -> None:
 def test_a_session_ends_after_its_time() -> None:
     accounts = Accounts(ACCOUNTS)
     cookie, identity = accounts.log_in("ann", now=0.0)
-    assert accounts.session(cookie, 60.0) == identity
-    assert accounts.session(cookie, 13 * 3600.0) is None
-    assert accounts.session("other", 0.0) is None
+    assert accounts.identify_by_cookie(cookie, 60.0) == identity
+    assert accounts.identify_by_cookie(cookie, 13 * 3600.0) is None
+    assert accounts.identify_by_cookie("other", 0.0) is None
 
 
 async def test_the_headers_keep_scripts_of_others_out(visitor: Visitor) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from callagent.records import CallRecord
 from callagent.web.accounts import Account, Right
-from callagent.web.control import Controls, Dial, DialRefused
+from callagent.web.control import Controls, DialRefused, DialRequest
 from tests.web.dashboard_server import live_call, serve_dashboard
 from tests.web.entry import TOKEN
 from tests.web.test_control import copied_project
@@ -36,7 +36,7 @@ def named(records: list[CallRecord]) -> None:
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not here")
 
 
-async def dial(asked: Dial) -> str:
+async def dial(asked: DialRequest) -> str:
     if not asked.target:
         raise DialRefused("no trunk")
     return "c42"

@@ -24,7 +24,7 @@ from callagent.carriers.twilio.dialect import TwilioDialect
 from callagent.carriers.twilio.twiml import TwiML
 from callagent.legs import TransferOutcome, TransferStatus
 from callagent.log import get_logger
-from callagent.web import ServerHooks, peer_is_known, read_form
+from callagent.web import ServerHooks, note_known_peer, read_form
 
 if TYPE_CHECKING:
     from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
@@ -174,7 +174,7 @@ class TwilioRoutes:
     def _is_signed(self, request: web.Request, url: str, form: Mapping[str, str]) -> bool:
         signed = self._signatures.signed(url, form, request.headers.get(SIGNATURE_HEADER, ""))
         if signed:
-            peer_is_known(request)
+            note_known_peer(request)
         else:
             log.debug("twilio_signature_not_valid", url=url, peer=request.remote)
         return signed
