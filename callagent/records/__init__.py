@@ -1,4 +1,4 @@
-"""What is kept of calls: the record, the store, the recording, and the ways to read, send, export and delete them.
+"""Records and recordings of calls: writing, reading, sending, exporting and deleting them.
 
 Importing this package is light: each of its modules is imported when one of its names is first used.
 """
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         RECORDING_CLOSE_SECONDS,
         RecordingConversion,
         StereoRecording,
-        expect_converter,
+        require_converter,
     )
     from callagent.records.retention import delete_caller, delete_calls_of, delete_expired
-    from callagent.records.spool import Spool, spool_folder, warn_of_one_disk
+    from callagent.records.spool import Spool, spool_folder, warn_of_shared_disk
     from callagent.records.store import LostCall, Store, heartbeat_owners, owner_of, remove_heartbeat
     from callagent.records.tables import json_text, seconds_between
     from callagent.records.writer import RecordWriter
@@ -65,7 +65,7 @@ _MODULES = {
     "delete_caller": "retention",
     "delete_calls_of": "retention",
     "delete_expired": "retention",
-    "expect_converter": "recording",
+    "require_converter": "recording",
     "export_records": "export",
     "format_call": "export",
     "format_calls": "export",
@@ -79,7 +79,7 @@ _MODULES = {
     "remove_heartbeat": "store",
     "seconds_between": "tables",
     "spool_folder": "spool",
-    "warn_of_one_disk": "spool",
+    "warn_of_shared_disk": "spool",
 }
 
 __all__ = [
@@ -111,7 +111,6 @@ __all__ = [
     "delete_caller",
     "delete_calls_of",
     "delete_expired",
-    "expect_converter",
     "export_records",
     "format_call",
     "format_calls",
@@ -123,8 +122,9 @@ __all__ = [
     "read_calls",
     "read_records",
     "remove_heartbeat",
+    "require_converter",
     "seconds_between",
     "spool_folder",
-    "warn_of_one_disk",
+    "warn_of_shared_disk",
 ]
 __getattr__ = lazy_exports(__name__, _MODULES)

@@ -23,15 +23,15 @@ class Privacy(Enum):
     """What redaction does with a field. A field that declares nothing holds words: its texts are redacted."""
 
     STRUCTURE = "structure"
-    """Times, names of ours and what deletion by caller needs: kept as it is."""
+    """Times, callagent's own names, and the numbers that deletion by caller needs: kept unchanged."""
     CONTENT = "content"
-    """Filled by projects and callers: no name in it is ours, so names of keys are redacted like texts."""
+    """Filled by projects and callers: its keys are not callagent's, so they are redacted like texts."""
     SIGNALLING = "signalling"
     """SIP messages: routing stays readable, other headers are redacted."""
 
 
-# A field declares two things, each for itself. `privacy` is about writing: what redaction takes out before the record
-# reaches a disk. `shown` is about reading: whether an account without the right `personal` sees the field's text.
+# A field declares two things separately. `privacy` is about writing: what redaction removes before the record reaches a
+# disk. `shown` is about reading: whether an account without the right `personal` sees the field's text.
 # A field that declares neither is redacted and hidden, so that one that is added later reveals nothing by accident.
 STRUCTURE: Final = MappingProxyType({"privacy": Privacy.STRUCTURE})
 CONTENT: Final = MappingProxyType({"privacy": Privacy.CONTENT})
@@ -81,7 +81,7 @@ class ErrorEntry(TypedDict):
 
 
 class ProviderFailure(TypedDict):
-    """A failure of a provider; the next one of the line-up took over where there was one."""
+    """A failure of a provider; the next one of the line-up, if there was one, took over."""
 
     role: ShownText
     provider: ShownText
@@ -90,7 +90,7 @@ class ProviderFailure(TypedDict):
 
 
 class LimitEntry(TypedDict):
-    """A wish that was refused because of a setting below `limits`, or `messages.recipients`."""
+    """A call, transfer or message that was refused because of a setting in `limits`, or `messages.recipients`."""
 
     limit: ShownText
     detail: str
@@ -106,7 +106,7 @@ class MetricEntry(TypedDict, total=False):
 
 
 class MessageEntry(TypedDict, total=False):
-    """A text message or e-mail that the agent sent, as far as its members are shown to everybody."""
+    """Those members of a text message or e-mail of the agent that everybody may read."""
 
     kind: ShownText
     template: ShownText
@@ -146,23 +146,23 @@ class FunctionRecord:
     logs: Sequence[JsonObject] = field(default_factory=list, metadata=CONTENT)
     state_changes: JsonObject = field(default_factory=dict, metadata=CONTENT)
     transition: JsonObject | None = None
-    """A `TransitionEntry`, and what else the format's engine tells."""
+    """A `TransitionEntry`, with further members of the format's engine."""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request to the language model and what came of it."""
+    """One request to the language model and its outcome."""
 
     flow: str | None = field(default=None, metadata=SHOWN)
     step: str | None = field(default=None, metadata=SHOWN)
-    """Where the call stood when the model was asked."""
+    """The position of the call when the model was asked."""
     requested_at: float = 0.0
     duration_ms: float = field(default=0.0, metadata=STRUCTURE)
     input_tokens: int = 0
     """Zero where the provider does not count."""
     output_tokens: int = 0
     calls: Sequence[JsonObject] = field(default_factory=list)
-    """`{"name", "arguments"}`; without arguments where the caller's key presses are not to be kept."""
+    """`{"name", "arguments"}` of each function call; no arguments if they may hold key presses that are secret."""
     error: str | None = field(default=None, metadata=CONTENT)
     first_token_at: float | None = None
 
@@ -177,6 +177,7 @@ class Spoken:
     started_at: float = field(default=0.0, metadata=STRUCTURE)
     ended_at: float | None = field(default=None, metadata=STRUCTURE)
     heard: str = ""
+    """The part of `text` that was played."""
     interrupted: bool = False
 
 
@@ -209,7 +210,7 @@ class TurnEntry:
 
 @dataclass(slots=True)
 class CallRecord:
-    """What is kept of a call. The record is filled while the call runs, and final when `in_progress` is false."""
+    """The record of a call. It is filled while the call runs, and final when `in_progress` is false."""
 
     id: str = field(metadata=SHOWN_STRUCTURE)
     project_id: str = field(default="", metadata=SHOWN_STRUCTURE)
@@ -231,7 +232,7 @@ class CallRecord:
     hang_up_headers: dict[str, str] = field(default_factory=dict)
     """Headers of the BYE, CANCEL or refusal by which a trusted peer ended the call."""
     hang_up_causes: list[str] = field(default_factory=list)
-    """What its Reason headers say (RFC 3326): `Q.850 16`, `SIP 200`."""
+    """Causes in that message's Reason headers (RFC 3326), such as `Q.850 16` or `SIP 200`."""
     variant_name: str | None = field(default=None, metadata=SHOWN_STRUCTURE)
     language: str | None = field(default=None, metadata=SHOWN)
     flow: str | None = field(default=None, metadata=SHOWN)
@@ -271,9 +272,9 @@ class CallRecord:
 
     @classmethod
     def from_json(cls, data: JsonObject) -> CallRecord:
-        """Return the record that `to_json` gave.
+        """Return the record of which `to_json` returned `data`.
 
-        The record may be of another version: a field that it lacks gets its default, an unknown one is left out.
+        `data` may be of another version: a field that it lacks gets its default, an unknown one is left out.
         """
         turns = [_turn_from_json(turn) for turn in objects_at(data, "turns")]
         return _of_known_fields(CallRecord, {**data, "turns": turns})
@@ -289,7 +290,7 @@ def _turn_from_json(data: JsonObject) -> TurnEntry:
 
 
 def _of_known_fields(kind: type[D], data: Mapping[str, object]) -> D:
-    """Return a dataclass of those members of `data` that are fields of it. Raises `TypeError` where one is missing."""
+    """Return a `kind` made of the members of `data` that are its fields. Raises `TypeError` if one is missing."""
     make: Callable[..., D] = kind
     names = {one.name for one in fields(kind)}
     return make(**{name: value for name, value in data.items() if name in names})
@@ -303,8 +304,8 @@ _ENTRIES: Final = (
 
 
 def _declared_privacy() -> dict[str, Privacy]:
-    # Redaction walks through a record as JSON, where a value has a name but no type. So a name means the same in every
-    # type, which a test checks.
+    # Redaction walks through a record as JSON, where a value has a name but no type. So a name must mean the same in
+    # every type; a test checks this.
     declared = {"at": Privacy.STRUCTURE}
     for one in (each for kind in _TYPES for each in fields(kind)):
         if "privacy" in one.metadata:
@@ -313,7 +314,7 @@ def _declared_privacy() -> dict[str, Privacy]:
 
 
 PRIVACY: Final = MappingProxyType(_declared_privacy())
-"""Privacy by name of field, wherever it stands in a record as JSON; `at` is the time in the entries of its lists."""
+"""Privacy by field name, at any depth of a record as JSON; `at` is the time in the entries of its lists."""
 
 
 def _declared_shown() -> Iterator[str]:
@@ -326,4 +327,4 @@ def _declared_shown() -> Iterator[str]:
 
 
 SHOWN_TEXTS: Final = frozenset(_declared_shown())
-"""Names of the fields and entries whose texts everybody may read who may read records at all."""
+"""Names of the fields whose texts an account without the right `personal` may read, too."""

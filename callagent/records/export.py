@@ -35,8 +35,8 @@ def format_calls(calls: Sequence[JsonObject]) -> str:
 
 
 def format_call(stored: JsonObject) -> str:
-    """Return a record as a story: who said what when, functions with their times, metrics, and how the call ended."""
-    # By its types, so that a record of an earlier version, which lacks fields, is shown as well.
+    """Return a record as text: utterances and functions in the order of time, then transfers, metrics and errors."""
+    # `CallRecord` fills in fields that a record of an earlier version lacks.
     record = CallRecord.from_json(stored)
     lines = [
         f"call {record.id}  {record.from_number or 'withheld'} -> {record.to_number}  over {record.wire}",
@@ -54,12 +54,12 @@ def format_call(stored: JsonObject) -> str:
     lines += _section("errors", errors) + _section("limits reached", reached)
     if record.recording:
         lines += ["", f"recording {record.recording}"]
-    # Names and words of callers may hold what a terminal would obey.
+    # Names and words of callers may hold control sequences, which a terminal would execute.
     return "\n".join(escape_unprintable(line) for line in lines)
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
-    """Return a titled part of a story; empty where it has no lines."""
+    """Return `lines` under a title; an empty list if there are none."""
     indented = [f"  {line}" for line in lines]
     return ["", title, *indented] if indented else []
 
@@ -92,16 +92,16 @@ _COLUMNS: Final = (
     *("handoff_destination", "variant_name", "language"),
 )
 _PARQUET_ROWS: Final = 1000
-"""Rows in memory at a time, which are a group of rows in the file."""
-# A spreadsheet takes a cell that begins so for a formula.
+"""Rows in memory at a time; they become one row group of the file."""
+# A spreadsheet treats a cell that begins with one of these as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
 def export_records(path: Path, form: str, file: TextIO, *, caller: str | None = None) -> None:
     """Write every record, or those of a caller, to `file`.
 
-    As `jsonl` a record is a line that has all of it; as `csv` and `parquet` it is a row. Raises `UserError` for Parquet
-    to a terminal or without its extra.
+    `form` is `jsonl` (the whole record as a line), `csv` or `parquet` (the record as a row). Raises `UserError` for
+    Parquet to a terminal or without its extra.
     """
     records = (record for record in read_records(path) if caller is None or record["from_number"] == caller)
     if form == "csv":
@@ -116,7 +116,7 @@ def export_records(path: Path, form: str, file: TextIO, *, caller: str | None = 
 
 def _write_csv(records: Iterable[JsonObject], file: TextIO) -> None:
     rows = csv.writer(file)
-    # Without turns, which are no cells: whoever wants them takes JSON Lines or Parquet.
+    # Turns do not fit into cells; the other formats have them.
     rows.writerow((*_COLUMNS, "metrics"))
     for record in records:
         cells = [*(record.get(column) for column in _COLUMNS), _metrics_of(record)]

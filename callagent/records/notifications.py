@@ -1,8 +1,8 @@
-"""Tell other programs of calls: by signed webhooks, and by a file that gets a line of JSON for every ended call.
+"""Notifications of other programs about calls: signed webhooks, and a file with a line of JSON for every ended call.
 
 A webhook is signed with HMAC-SHA256 over `<seconds>.<body>`, in `X-Callagent-Signature: t=<seconds>,v1=<hexadecimal>`.
-Events go to each receiver one after the other and are tried again while it does not answer; the `id` of an event stays
-the same however often it is tried. Neither way makes a call wait.
+Each receiver gets its events one after the other; while it does not answer, the event is sent again with the same `id`.
+Neither way makes a call wait.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ SIGNATURE: Final = "X-Callagent-Signature"
 _MAX_EVENTS: Final = 1000
 """Events that wait for one receiver; further ones are lost."""
 _ANSWER_SECONDS: Final = 10.0
-_WAITS: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
+"""Time limit of one request to a receiver."""
+_RETRY_WAITS: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 """Seconds before each further attempt; after the last one the event is given up."""
 RETRY_SECONDS: Final = 1.0
-"""Between attempts to write a line where the file cannot be written."""
+"""Time between attempts to write a line while the file cannot be written."""
 _MAX_LINES: Final = 1000
+"""Lines that wait in memory; further ones are lost."""
 _CLOSING_SECONDS: Final = 5.0
+"""Time to deliver what waits when the server stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookReceiver:
-    """Where events are sent, and which."""
+    """A URL that events are sent to, the secret for their signatures, and the types of these events."""
 
     url: str
     secret: str = field(repr=False)
@@ -58,17 +61,17 @@ def signature(secret: str, body: bytes, seconds: int) -> str:
 
 
 class Webhooks:
-    """Sends events. A receiver that stays away loses those beyond the queue's bound, with a log line for each."""
+    """Sends events. A receiver that does not answer loses those beyond the queue's bound, with a log line for each."""
 
-    def __init__(self, receivers: Sequence[WebhookReceiver], waits: Sequence[float] = _WAITS) -> None:
-        # A queue for each: one that is away holds up no other, and each gets its events in their order.
+    def __init__(self, receivers: Sequence[WebhookReceiver], waits: Sequence[float] = _RETRY_WAITS) -> None:
+        # Each receiver has a queue: it gets its events in their order, and one that does not answer delays no other.
         self._queues = [(one, asyncio.Queue[bytes](_MAX_EVENTS)) for one in receivers]
         self._waits = waits
         self._tasks: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Begin to deliver. Does nothing where there are no receivers."""
+        """Begin to deliver. Does nothing if there are no receivers."""
         if not self._queues:
             return
         import aiohttp
@@ -91,7 +94,7 @@ class Webhooks:
                 log.error("webhook_lost", url=receiver.url, type=event)
 
     async def close(self) -> None:
-        """Wait some seconds for what is queued to be delivered, then stop."""
+        """Wait at most `_CLOSING_SECONDS` until the queued events are delivered, then stop."""
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 for _, events in self._queues if self._tasks else ():
@@ -117,7 +120,7 @@ class Webhooks:
             events.task_done()
 
     async def _post(self, receiver: WebhookReceiver, body: bytes) -> bool:
-        """Return whether the receiver has taken the event or refused it for good, so that no attempt follows."""
+        """Send an event once. Return whether the receiver has accepted it, or refused it for good."""
         import aiohttp
 
         assert self._session is not None, "made by start"
@@ -126,7 +129,7 @@ class Webhooks:
             SIGNATURE: signature(receiver.secret, body, int(time.time())),
         }
         try:
-            # A redirect would take the event, which holds what people said, to a place that the settings do not name.
+            # A redirect would send the event, which holds people's words, to a server that the settings do not name.
             async with self._session.post(receiver.url, data=body, headers=headers, allow_redirects=False) as answer:
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -142,7 +145,7 @@ class Webhooks:
 class JsonLines:
     """Appends lines to a file, in a thread of its own.
 
-    While the file cannot be written, so many lines at most wait in memory; further ones are lost and counted.
+    While the file cannot be written, `_MAX_LINES` at most wait in memory; further ones are lost and counted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -164,7 +167,7 @@ class JsonLines:
             self._lost += 1
 
     async def close(self) -> None:
-        """Write what waits, if the file takes it within some seconds."""
+        """Write what waits, if that is possible within some seconds."""
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
@@ -182,7 +185,7 @@ class JsonLines:
                     return
 
     def _append(self, line: str) -> bool:
-        """Return whether the line is in the file now."""
+        """Append a line to the file; return whether that was possible."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _append_whole(self._path, f"{line}\n".encode("utf-8", "replace"))
@@ -198,15 +201,15 @@ class JsonLines:
 
 
 def _append_whole(path: Path, line: bytes) -> None:
-    """Add the whole line or, where it does not fit, nothing. Raises `OSError`."""
-    # Opened for each line: a file that another program has moved away is followed by a new one of the same name.
+    """Add the whole line or, if it does not fit on the disk, nothing. Raises `OSError`."""
+    # The file is opened for each line: if another program has moved it away, a new one of the same name is made.
     with path.open("ab", buffering=0) as file:
         written = 0
         try:
             while written < len(line):
                 written += file.write(line[written:])
         except OSError:
-            # The part that did fit goes, so that the next attempt does not leave a broken line before the whole one.
+            # The part that did fit is removed, so that the next attempt does not write the line behind a broken one.
             if written:
                 file.truncate(file.tell() - written)
             raise

@@ -1,4 +1,4 @@
-"""PostgreSQL: its tables, the copying of the store's rows to it, and the queries of the web pages."""
+"""Records in PostgreSQL: creating its tables, copying the store's rows to it, and queries of the web pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ log = get_logger(__name__)
 _BATCH_LINES: Final = 500
 """Lines of the outbox that are copied at a time."""
 _IDLE_SECONDS: Final = 0.5
+"""Time between two looks at an empty outbox."""
 _MAX_WAIT_SECONDS: Final = 15.0
+"""Longest time between two attempts to reach the database."""
 _CONNECT_SECONDS: Final = 10.0
 _MIGRATION_LOCK: Final = 0x63616C6C
 """Key of the advisory lock that lets one server at a time change the tables; any number that others do not use."""
@@ -52,7 +54,7 @@ _METRIC = _upsert("metrics", METRIC_COLUMNS, "(call_id, sequence) DO UPDATE SET 
 
 
 class PostgresDatabase:
-    """Implements `Database`; connects when it is first asked, and again after the server was away."""
+    """A `Database` in PostgreSQL; it connects for the first query, and again after the server could not be reached."""
 
     dialect = Dialect.POSTGRES
 
@@ -78,7 +80,7 @@ class PostgresDatabase:
         results: list[list[Row]] = []
         async with self._pool.acquire() as connection:
             for statement in statements:
-                rows = await connection.fetch(numbered(statement.sql), *statement.values)
+                rows = await connection.fetch(number_placeholders(statement.sql), *statement.values)
                 results.append([{name: _as_json(value) for name, value in row.items()} for row in rows])
         return results
 
@@ -92,8 +94,8 @@ def _as_json(value: SqlValue | Decimal) -> SqlValue:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def numbered(sql: str) -> str:
-    """Return a statement with each `?` as PostgreSQL writes it: `$1`, `$2`."""
+def number_placeholders(sql: str) -> str:
+    """Return a statement with each `?` replaced as PostgreSQL needs it: `$1`, `$2`."""
     numbers = itertools.count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
 
@@ -131,8 +133,8 @@ class OutboxBatch:
 class Outbox:
     """Copies rows from the store to PostgreSQL, in order, and repeats each batch until it is committed.
 
-    Every row is written under its key, so a batch that comes twice changes nothing: it does where the connection breaks
-    after the commit but before its answer.
+    If the connection breaks after a commit but before its answer, the batch is written twice. This changes nothing,
+    because every row is written under its key.
     """
 
     def __init__(self, store: Store, url: str) -> None:
@@ -155,13 +157,13 @@ class Outbox:
                     wait = 1.0
                     await self._copy_rows(connection)
                 finally:
-                    # Closed without PostgreSQL's goodbye message, as a server that is away would keep us waiting.
+                    # The connection is closed without PostgreSQL's goodbye message: a server that hangs would delay it.
                     connection.terminate()
             except (sqlite3.Error, queue.Full) as error:
                 # Nothing is lost: lines leave the outbox only by a write that succeeds.
-                log.warning("outbox_not_carried", error=str(error) or type(error).__name__, again_in=wait)
+                log.warning("outbox_not_copied", error=str(error) or type(error).__name__, again_in=wait)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                log.warning("database_away", error=str(error) or type(error).__name__, again_in=wait)
+                log.warning("database_unreachable", error=str(error) or type(error).__name__, again_in=wait)
             await asyncio.sleep(wait)
             wait = min(wait * 2, _MAX_WAIT_SECONDS)
 
@@ -174,7 +176,7 @@ class Outbox:
                 continue
             async with asyncio.timeout(MAX_QUERY_SECONDS):
                 await write_batch(connection, batch)
-            # Only now: were the lines removed first, a lost connection would lose their rows.
+            # The lines are removed after the commit: otherwise a lost connection would lose their rows.
             await self._store.write(partial(_remove_lines, batch.last))
 
 
@@ -214,7 +216,7 @@ def _add_rows(connection: sqlite3.Connection, batch: OutboxBatch, kind: str, cal
 
 
 async def write_batch(connection: asyncpg.Connection[asyncpg.Record], batch: OutboxBatch) -> None:
-    """Write a batch in one transaction: all of it or nothing."""
+    """Write a batch in one transaction."""
     async with connection.transaction():
         # A later version of a record may have fewer turns, so those of the earlier one go first.
         changed = [row[0] for row in batch.calls] + batch.deleted

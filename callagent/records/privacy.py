@@ -1,7 +1,7 @@
-"""What is private in a record: taken out of it before it is written, and hidden from readers without the right to it.
+"""Private data in records: redacted before a record is written, and hidden from readers without the right `personal`.
 
-Redaction works by form (card numbers, e-mail addresses and telephone numbers, written or spoken) and by the values of
-entities that the settings name. What either does with a field is declared on the field, in `call_record.py`.
+Redaction finds card numbers, e-mail addresses and telephone numbers, written or spoken, by their form, and the values
+of entities that the settings name. How a field is redacted and hidden is declared on the field, in `call_record.py`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ _DIGIT_WORDS: Final = {
     "eight": "8",
     "nine": "9",
 }
-_ONE = rf"(?:\d|(?:{'|'.join(_DIGIT_WORDS)})\b|(?:double|triple)\b)"
-_NUMBER = re.compile(rf"(?<![\w.])(?:\+|plus\b|\()?\s*{_ONE}(?:[\s().,/-]{{0,3}}{_ONE})*", re.I)
+# A digit, or a word that stands for one or repeats the next one.
+_DIGIT = rf"(?:\d|(?:{'|'.join(_DIGIT_WORDS)})\b|(?:double|triple)\b)"
+_NUMBER = re.compile(rf"(?<![\w.])(?:\+|plus\b|\()?\s*{_DIGIT}(?:[\s().,/-]{{0,3}}{_DIGIT})*", re.I)
 _PIECE = re.compile(r"\d|[a-z]+", re.I)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}\S*)?|\d{1,2}/\d{1,2}/\d{4}")
 # Every repetition is bounded, so that the time grows with the length of the text and not with its square.
 _NAME = r"[\w.+'-]{1,64}"
-# The user part of a SIP URI is passed over: what stands before an @ there is a line or a number, not a mailbox.
+# SIP URIs are skipped: before their @ stands the name of a line or a number, not of a mailbox.
 _EMAIL = re.compile(rf"sips?:[^\s@<>]{{1,128}}@|(?P<email>{_NAME}@[\w-]{{1,64}}(?:\.[\w-]{{1,64}}){{1,8}})", re.I)
 # A recogniser writes addresses as they are spoken: "ann dot lee at example dot com". The list of top-level domains
-# keeps sentences such as "look at the dot" from being taken for one.
+# keeps sentences such as "look at the dot" from being taken for an address.
 _SPOKEN_EMAIL = re.compile(
     r"\b[\w+'-]{1,64}(?:\s{1,3}(?:dot|underscore|dash|minus|hyphen)\s{1,3}[\w+'-]{1,64}){0,5}\s{1,3}at\s{1,3}"
     r"[\w-]{1,64}(?:\s{1,3}dot\s{1,3}[\w-]{1,64}){0,3}(?:\s{1,3}dot\s{1,3}|\.)"
@@ -48,12 +49,12 @@ _SPOKEN_EMAIL = re.compile(
 )
 _MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
 _LONG_RUN: Final = 9
-"""Digits without a separator from which on a run is taken for a telephone number."""
+"""Number of digits without a separator that are taken for a telephone number."""
 _CARD_DIGITS: Final = range(12, 20)
 _SIP_URI = re.compile(r"(?:sips?|tel):[^\s<>\"]{1,300}", re.I)
 _SDP_LINE = re.compile(r"[a-z]=")
-# Headers that say who calls whom over which hops (RFC 3261 §20 and its extensions, with their compact forms): digits
-# and addresses there are the protocol's, and without them a trace is of no use.
+# Headers that say who calls whom over which hops (RFC 3261 §20 and its extensions, with their compact forms). Their
+# digits and addresses belong to the protocol, and a trace without them is useless.
 _ROUTING_HEADERS: Final = frozenset(
     {
         *("via", "v", "from", "f", "to", "t", "contact", "m", "call-id", "i", "cseq", "route", "record-route", "path"),
@@ -67,7 +68,7 @@ _ROUTING_HEADERS: Final = frozenset(
 
 
 class Redaction:
-    """Takes out what `kinds` names, and the values of `entities` wherever they stand; the text around stays."""
+    """Replaces data of `kinds` (see `KINDS`), and values of `entities`, in texts; the rest of a text stays."""
 
     def __init__(self, kinds: Collection[str], entities: Collection[str] = ()) -> None:
         self._kinds = frozenset(kinds)
@@ -76,20 +77,20 @@ class Redaction:
         self._values: re.Pattern[str] | None = None
 
     def record(self, record: JsonObject) -> MutableJsonObject:
-        """Return a record without what is not to be kept."""
-        known = self.knowing(object_at(record, "entities"))
-        redacted = {name: known._field(name, value) for name, value in record.items()}
-        redacted["digits"] = known._keys(objects_at(record, "digits"))
+        """Return a redacted copy of a record."""
+        redaction = self.with_entities(object_at(record, "entities"))
+        redacted = {name: redaction._field(name, value) for name, value in record.items()}
+        redacted["digits"] = redaction._hide_keys(objects_at(record, "digits"))
         return redacted
 
-    def knowing(self, entities: JsonObject) -> Redaction:
-        """Return the redaction for one call, whose entities have these values; itself where no named one has any."""
-        told = {name: str(entities[name]).strip() for name in self._entities & entities.keys()}
-        # A value of one character would be taken out of most texts.
-        names = {value.lower(): name for name, value in told.items() if len(value) > 1}
+    def with_entities(self, entities: JsonObject) -> Redaction:
+        """Return a redaction that also replaces the values of a call's entities; itself if none is to be replaced."""
+        values = {name: str(entities[name]).strip() for name in self._entities & entities.keys()}
+        # A value of one character is left out: it stands in most texts.
+        names = {value.lower(): name for name, value in values.items() if len(value) > 1}
         if not names:
             return self
-        # The first alternative that fits wins in a regular expression: "York" must not hide "New York".
+        # A regular expression takes the first alternative that fits: "York" must not come before "New York".
         longest_first = sorted(names, key=len, reverse=True)
         redaction = Redaction(self._kinds)
         redaction._names = names
@@ -97,14 +98,14 @@ class Redaction:
         return redaction
 
     def value(self, value: object) -> JsonValue:
-        """Return JSON data with every text and number in it redacted, the names of its members included."""
+        """Return JSON data with every text and integer in it redacted, and the names of its members, too."""
         match value:
             case str():
                 return self.text(value)
             case bool() | float() | None:
                 return value
             case int():
-                return self._integer(value)
+                return self._redact_integer(value)
             case Mapping():
                 return {self.text(str(name)): self.value(one) for name, one in value.items()}
             case list() | tuple():
@@ -113,12 +114,12 @@ class Redaction:
                 return self.text(str(value))
 
     def text(self, text: str) -> str:
-        """Return a text with what is private in it replaced by its kind in brackets, such as `[email]`."""
+        """Return a text whose private parts are replaced by their kind in brackets, such as `[email]`."""
         text = scrub(self._without_entities(text))
         if "email" in self._kinds:
             text = _SPOKEN_EMAIL.sub("[email]", _EMAIL.sub(lambda m: "[email]" if m["email"] else m.group(), text))
         if "card" in self._kinds or "phone" in self._kinds:
-            text = _change_outside(_DATE, text, lambda part: _NUMBER.sub(self._number, part), str)
+            text = _change_outside(_DATE, text, lambda part: _NUMBER.sub(self._replace_number, part), str)
         return text
 
     def _without_entities(self, text: str) -> str:
@@ -127,7 +128,7 @@ class Redaction:
         return self._values.sub(lambda match: f"[{self._names.get(match.group().lower(), 'entity')}]", text)
 
     def _structure(self, value: JsonValue) -> JsonValue:
-        """Redact a part of the record whose names are ours: only values change."""
+        """Redact a part of the record whose names are callagent's: only its values change."""
         if isinstance(value, Mapping):
             return {name: self._field(name, one) for name, one in value.items()}
         if isinstance(value, list):
@@ -140,13 +141,13 @@ class Redaction:
             case Privacy.CONTENT:
                 return self.value(value)
             case Privacy.SIGNALLING:
-                return [self._traced(one) for one in _list(value) if isinstance(one, Mapping)]
+                return [self._trace_entry(one) for one in _list(value) if isinstance(one, Mapping)]
             case Privacy.STRUCTURE:
                 return value
             case _:
                 return self._structure(value)
 
-    def _traced(self, message: JsonObject) -> JsonObject:
+    def _trace_entry(self, message: JsonObject) -> JsonObject:
         """Redact a message of the signalling trace: its routing stays readable, other headers are redacted."""
         line, text = text_at(message, "line"), text_at(message, "text")
         return {**message, "line": self._without_entities(line), "text": self._sip_message(text)}
@@ -166,7 +167,7 @@ class Redaction:
             )
         return "".join(parts)
 
-    def _number(self, match: re.Match[str]) -> str:
+    def _replace_number(self, match: re.Match[str]) -> str:
         spoken = match.group()
         digits = _digits(spoken)
         if "card" in self._kinds and _holds_card(digits):
@@ -178,7 +179,7 @@ class Redaction:
                 return " [phone number]" if spoken[0].isspace() else "[phone number]"
         return spoken
 
-    def _integer(self, value: int) -> int | str:
+    def _redact_integer(self, value: int) -> int | str:
         text = str(value)
         # Ten or thirteen digits that begin with 1 are seconds or milliseconds since 1970: no telephone number of North
         # America begins with 1.
@@ -187,14 +188,14 @@ class Redaction:
         redacted = self.text(text)
         return value if redacted == text else redacted
 
-    def _keys(self, digits: Sequence[JsonObject]) -> Sequence[JsonObject]:
-        """Hide every pressed key where some of them together are a card or telephone number."""
+    def _hide_keys(self, digits: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        """Hide all pressed keys if some of them together are a card or telephone number."""
         pressed = "".join(str(one["digit"]) for one in digits)
-        if not any(self._is_number(run) for run in re.findall(r"\d+", pressed)):
+        if not any(self._is_private(run) for run in re.findall(r"\d+", pressed)):
             return digits
         return [{**one, "digit": "•"} for one in digits]
 
-    def _is_number(self, keys: str) -> bool:
+    def _is_private(self, keys: str) -> bool:
         return ("card" in self._kinds and _holds_card(keys)) or ("phone" in self._kinds and len(keys) >= _LONG_RUN)
 
 
@@ -202,8 +203,8 @@ def _list(value: JsonValue) -> Sequence[JsonValue]:
     return value if isinstance(value, list) else ()
 
 
-def luhn(digits: str) -> bool:
-    """Return whether the check digit of a card number fits (ISO/IEC 7812-1)."""
+def has_card_check_digit(digits: str) -> bool:
+    """Return whether the check digit of a card number fits (Luhn's algorithm, ISO/IEC 7812-1)."""
     total = 0
     for place, digit in enumerate(reversed(digits)):
         doubled = int(digit) * (1 + place % 2)
@@ -212,12 +213,13 @@ def luhn(digits: str) -> bool:
 
 
 def _holds_card(digits: str) -> bool:
-    """Return whether the digits are a card number, or have one in them with other digits before or behind it."""
+    """Return whether the digits are a card number or contain one."""
     for start in range(len(digits) - _CARD_DIGITS.start + 1):
-        # What is as long as a card number is one as a whole; in longer runs any length may be one.
+        # A run that is no longer than a card number is one as a whole or contains a usual one; a longer run may
+        # contain one of any length.
         for length in (16, 15, 14, 19, 13) if len(digits) not in _CARD_DIGITS else (len(digits), 16, 15):
             part = digits[start : start + length]
-            if len(part) == length and part[0] in "23456" and luhn(part):
+            if len(part) == length and part[0] in "23456" and has_card_check_digit(part):
                 return True
     return False
 
@@ -237,7 +239,7 @@ def _digits(spoken: str) -> str:
 def _change_outside(
     kept: re.Pattern[str], text: str, change: Callable[[str], str], change_kept: Callable[[str], str]
 ) -> str:
-    """`change` what stands between the matches of `kept`, such as dates, whose digits are no telephone number."""
+    """Apply `change` to the text between the matches of `kept`, such as dates, and `change_kept` to the matches."""
     parts, at = [], 0
     for match in kept.finditer(text):
         parts += [change(text[at : match.start()]), change_kept(match.group())]
@@ -246,18 +248,18 @@ def _change_outside(
 
 
 _HIDDEN: Final = "[hidden]"
-# The dashboard's summary of a live call has these beside the record's fields: the names of the call's states.
+# Texts that the dashboard's summary of a live call has besides the record's fields: the names of the call's states.
 _LIVE_TEXTS: Final = frozenset({"floor", "state"})
-# Names of places, unless an operator or a project dialled a number.
-_PLACES: Final = frozenset({"handoff_destination", "target"})
+# Fields with the name of a target, or a number if an operator or project dialled one.
+_DESTINATIONS: Final = frozenset({"handoff_destination", "target"})
 _DIALLED: Final = re.compile(r"\+?[\d\s().-]{5,}")
 
 
 def hide_personal_data(data: object) -> object:
-    """Return JSON data in which everything is hidden that tells who called or what was said.
+    """Return JSON data without anything that tells who called or what was said.
 
-    A text is shown only where its field declares it. Numbers and truth values are shown, except in what projects and
-    callers filled: there no name is ours, and a number may be anything.
+    A text is shown only if its field declares it. Numbers and truth values are shown, except in fields that projects
+    and callers fill: there a number may be anything.
     """
     if isinstance(data, str):
         return _HIDDEN if data else data
@@ -266,30 +268,31 @@ def hide_personal_data(data: object) -> object:
     if not isinstance(data, Mapping):
         return data
     outbound = data.get("direction") == "outbound"
-    return {name: _shown(name, value, outbound=outbound) for name, value in data.items()}
+    return {name: _hide_in_field(name, value, outbound=outbound) for name, value in data.items()}
 
 
-def _shown(name: str, value: object, *, outbound: bool) -> object:
+def _hide_in_field(name: str, value: object, *, outbound: bool) -> object:
     # The names of a project's metrics and their numbers are business figures, which the overview shows as well.
     if PRIVACY.get(name) is Privacy.CONTENT and name != "metrics" and not (name == "state" and isinstance(value, str)):
         return _without_data(value)
     if not isinstance(value, str):
         return hide_personal_data(value)
     if name == "to_number":
-        # Ours, unless we called.
+        # The called number is our own, unless we called.
         return mask(value) if outbound else value
-    if name == "from_number" or (name in _PLACES and _DIALLED.fullmatch(value)):
+    if name == "from_number" or (name in _DESTINATIONS and _DIALLED.fullmatch(value)):
         return mask(value)
-    return value if name in SHOWN_TEXTS or name in _LIVE_TEXTS or name in _PLACES else hide_personal_data(value)
+    is_shown = name in SHOWN_TEXTS or name in _LIVE_TEXTS or name in _DESTINATIONS
+    return value if is_shown else hide_personal_data(value)
 
 
 def _without_data(value: object) -> object:
-    """Return an empty value of the same type, so that programs that read records find the type that they expect."""
+    """Return an empty value of the same type, because programs that read records expect this type."""
     if isinstance(value, str):
         return _HIDDEN if value else value
     return type(value)() if value else value
 
 
 def mask(number: str) -> str:
-    """Return the last two digits of a number, which is as much as tells two callers apart."""
+    """Return the last two digits of a number, just enough to tell two callers apart."""
     return "•••" + number[-2:] if number else number

@@ -1,4 +1,4 @@
-"""The questions that pages and reports ask, as SQL that SQLite and PostgreSQL both understand. No I/O."""
+"""The SQL queries of pages and reports, for SQLite and PostgreSQL. Nothing is executed here."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from callagent.json_values import JsonObject
 from callagent.records.tables import STAGES, SqlValue
 
 MAX_PAGE_CALLS: Final = 500
-_SEARCHED: Final = 10_000
-"""Newest matches that a search without other conditions looks at: a common word stands in most calls."""
-# The columns of a list. Not the record, which is some hundred times as large and read only for a single call.
-_LISTED = (
+_MAX_MATCHES: Final = 10_000
+"""Newest matches that a search without other conditions looks at: a common word is in most calls."""
+# The columns of a list, without the record: it is some hundred times as large, and read for a single call only.
+_LIST_COLUMNS = (
     "id, project_id, environment, channel, direction, wire, from_number, to_number, started_at, ended_at, "
     "total_duration, end_reason, num_turns, num_silences, barge_ins, errors, handoff, handoff_reason, "
     "handoff_destination, variant_name, language, recording, end_function, end_attempts"
@@ -24,7 +24,7 @@ _LISTED = (
 
 
 class Dialect(Enum):
-    """The database that a statement is for, where the two need different SQL."""
+    """The database that a statement is for; some statements need different SQL for each."""
 
     SQLITE = "sqlite"
     POSTGRES = "postgres"
@@ -60,39 +60,39 @@ class CallFilter:
 
 
 def page_size(limit: int) -> int:
-    """Return how many calls a page has that is to have `limit`."""
+    """Return `limit`, bounded to the number of calls that a page may have."""
     return min(max(limit, 1), MAX_PAGE_CALLS)
 
 
-def calls(dialect: Dialect, asked: CallFilter, *, limit: int = 50, cursor: str = "") -> Statement:
-    """Return the query of a page of calls, newest first, with one call more where there is a next page.
+def calls(dialect: Dialect, call_filter: CallFilter, *, limit: int = 50, cursor: str = "") -> Statement:
+    """Return the query of a page of calls, newest first. It finds one call more if there is a next page.
 
     Raises `ValueError` for a cursor that `cursor_of` did not make.
     """
-    conditions, values = _conditions(dialect, asked)
+    conditions, values = _conditions(dialect, call_filter)
     if cursor:
-        # By the last row and not by an offset: calls that begin between two pages move no other call to another page.
+        # The cursor is the last row and no offset: calls that begin meanwhile move no other call to another page.
         conditions.append("(started_at, id) < (?, ?)")
         values += _parse_cursor(cursor)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     bound = page_size(limit) + 1
     order = "ORDER BY started_at DESC, id DESC"
-    if by := _by_index(dialect, asked):
-        found = f"SELECT number FROM calls{by} {where}{order} LIMIT ?"
-        return Statement(f"SELECT {_LISTED} FROM calls WHERE number IN ({found}) {order}", (*values, bound))
-    return Statement(f"SELECT {_LISTED} FROM calls {where}{order} LIMIT ?", (*values, bound))
+    if index := _index_clause(dialect, call_filter):
+        found = f"SELECT number FROM calls{index} {where}{order} LIMIT ?"
+        return Statement(f"SELECT {_LIST_COLUMNS} FROM calls WHERE number IN ({found}) {order}", (*values, bound))
+    return Statement(f"SELECT {_LIST_COLUMNS} FROM calls {where}{order} LIMIT ?", (*values, bound))
 
 
-def count(dialect: Dialect, asked: CallFilter) -> Statement:
+def count(dialect: Dialect, call_filter: CallFilter) -> Statement:
     """Return the query of the number of calls that the filter finds."""
-    conditions, values = _conditions(dialect, asked)
+    conditions, values = _conditions(dialect, call_filter)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return Statement(f"SELECT count(*) AS calls FROM calls{_by_index(dialect, asked)}{where}", tuple(values))
+    return Statement(f"SELECT count(*) AS calls FROM calls{_index_clause(dialect, call_filter)}{where}", tuple(values))
 
 
-def _by_index(dialect: Dialect, asked: CallFilter) -> str:
-    """Make a search in SQLite look its matches up in an index: by itself it reads whole rows with their records."""
-    return " INDEXED BY calls_filters" if dialect is Dialect.SQLITE and asked.search.strip() else ""
+def _index_clause(dialect: Dialect, call_filter: CallFilter) -> str:
+    """Return SQL that makes SQLite filter a search's matches by an index: by default it reads their large rows."""
+    return " INDEXED BY calls_filters" if dialect is Dialect.SQLITE and call_filter.search.strip() else ""
 
 
 def cursor_of(row: JsonObject) -> str:
@@ -110,12 +110,12 @@ def call(call_id: str) -> tuple[Statement, Statement]:
 
 def overview(dialect: Dialect, since: str, project_id: str = "") -> dict[str, Statement]:
     """Return the queries of the figures since a day (`2026-01-31`), by the figures' names."""
-    day = " AND project_id = ?" if project_id else ""
+    and_project = " AND project_id = ?" if project_id else ""
     values = (since, *((project_id,) if project_id else ()))
-    latency, stages = _of_turns(dialect, day)
+    latency, stages = _turns_sql(dialect, and_project)
 
-    def grouped(what: str) -> str:
-        return f"FROM calls WHERE started_at >= ?{day} GROUP BY {what}"
+    def grouped(columns: str) -> str:
+        return f"FROM calls WHERE started_at >= ?{and_project} GROUP BY {columns}"
 
     return {
         "days": Statement(
@@ -128,42 +128,42 @@ def overview(dialect: Dialect, since: str, project_id: str = "") -> dict[str, St
             f"SELECT end_reason AS reason, count(*) AS calls {grouped('end_reason')} ORDER BY 2 DESC", values
         ),
         "handoffs": Statement(
-            f"SELECT handoff_reason AS reason, count(*) AS calls FROM calls WHERE started_at >= ?{day} AND handoff = 1 "
-            "GROUP BY handoff_reason ORDER BY 2 DESC LIMIT 20",
+            f"SELECT handoff_reason AS reason, count(*) AS calls FROM calls WHERE started_at >= ?{and_project} "
+            "AND handoff = 1 GROUP BY handoff_reason ORDER BY 2 DESC LIMIT 20",
             values,
         ),
         "latency": Statement(latency, values),
         "stages": Statement(stages, values),
-        "metrics": Statement(_of_metrics(dialect, day), values),
+        "metrics": Statement(_metrics_sql(dialect, and_project), values),
     }
 
 
-def _of_metrics(dialect: Dialect, day: str) -> str:
+def _metrics_sql(dialect: Dialect, and_project: str) -> str:
     # SQLite reads sums by day that triggers keep (tables.py); PostgreSQL is quick enough to count.
     if dialect is Dialect.SQLITE:
         return (
-            f"SELECT name, value, sum(written) AS written FROM metrics_daily WHERE day >= ?{day} AND written > 0 "
-            "GROUP BY name, value ORDER BY 3 DESC LIMIT 500"
+            f"SELECT name, value, sum(written) AS written FROM metrics_daily WHERE day >= ?{and_project} "
+            "AND written > 0 GROUP BY name, value ORDER BY 3 DESC LIMIT 500"
         )
-    of_project = " AND call_id IN (SELECT id FROM calls WHERE project_id = ?)" if day else ""
+    and_call = " AND call_id IN (SELECT id FROM calls WHERE project_id = ?)" if and_project else ""
     return (
-        f"SELECT name, value, count(*) AS written FROM metrics WHERE written_at >= ?{of_project} "
+        f"SELECT name, value, count(*) AS written FROM metrics WHERE written_at >= ?{and_call} "
         "GROUP BY name, value ORDER BY 3 DESC LIMIT 500"
     )
 
 
-def _of_turns(dialect: Dialect, day: str) -> tuple[str, str]:
-    """Return the SQL of how quick the turns were: by day and bucket of 50 ms, and the mean of each stage."""
+def _turns_sql(dialect: Dialect, and_project: str) -> tuple[str, str]:
+    """Return the SQL of the turns' response times, counted by day and bucket of 50 ms, and of each stage's mean."""
     names = {stage: stage.removesuffix("_ms").replace("function", "functions") for stage in STAGES}
     if dialect is Dialect.SQLITE:
-        where = f"FROM turns_daily WHERE day >= ?{day}"
+        where = f"FROM turns_daily WHERE day >= ?{and_project}"
         means = ", ".join(f"1.0 * sum({stage}) / nullif(sum({stage}_turns), 0) AS {names[stage]}" for stage in STAGES)
         return (
             f"SELECT day, bucket, sum(turns) AS turns {where} AND bucket >= 0 AND turns_daily.turns > 0 "
             "GROUP BY 1, 2 ORDER BY 1, 2",
             f"SELECT {means} {where}",
         )
-    where = f"FROM turns WHERE day >= ?{day}"
+    where = f"FROM turns WHERE day >= ?{and_project}"
     means = ", ".join(f"avg({stage}) AS {names[stage]}" for stage in STAGES)
     return (
         f"SELECT day, response_ms / 50 AS bucket, count(*) AS turns {where} AND response_ms IS NOT NULL "
@@ -186,30 +186,30 @@ def projects() -> Statement:
     return Statement("SELECT DISTINCT project_id FROM calls ORDER BY 1 LIMIT 100")
 
 
-def _conditions(dialect: Dialect, asked: CallFilter) -> tuple[list[str], list[SqlValue]]:
+def _conditions(dialect: Dialect, call_filter: CallFilter) -> tuple[list[str], list[SqlValue]]:
     conditions: list[str] = []
     values: list[SqlValue] = []
     for column in ("project_id", "environment", "wire", "channel", "variant_name", "from_number", "end_reason"):
-        if value := getattr(asked, column):
+        if value := getattr(call_filter, column):
             conditions.append(f"{column} = ?")
             values.append(value)
-    for value, condition in ((asked.start_time, "started_at >= ?"), (asked.end_time, "started_at < ?")):
+    for value, condition in ((call_filter.start_time, "started_at >= ?"), (call_filter.end_time, "started_at < ?")):
         if value:
             conditions.append(condition)
             values.append(value)
-    if asked.handoff is not None:
+    if call_filter.handoff is not None:
         conditions.append("handoff = ?")
-        values.append(int(asked.handoff))
-    if asked.in_progress is not None:
-        conditions.append(f"ended_at IS {'' if asked.in_progress else 'NOT '}NULL")
-    if asked.search.strip():
-        condition, value = _search(dialect, asked.search, alone=not conditions)
+        values.append(int(call_filter.handoff))
+    if call_filter.in_progress is not None:
+        conditions.append(f"ended_at IS {'' if call_filter.in_progress else 'NOT '}NULL")
+    if call_filter.search.strip():
+        condition, value = _search_condition(dialect, call_filter.search, alone=not conditions)
         conditions.append(condition)
         values.append(value)
     return conditions, values
 
 
-def _search(dialect: Dialect, text: str, *, alone: bool) -> tuple[str, str]:
+def _search_condition(dialect: Dialect, text: str, *, alone: bool) -> tuple[str, str]:
     """Return the condition that every word of `text` is the beginning of one of the call's words, and its value.
 
     Only letters and digits reach the database's own search language, which has operators. `alone`: no other condition
@@ -217,10 +217,10 @@ def _search(dialect: Dialect, text: str, *, alone: bool) -> tuple[str, str]:
     """
     words = re.findall(r"[^\W_]+", text.encode("utf-8", "ignore").decode())[:10]
     if not words:
-        # No call has this id: a search for punctuation finds nothing, and not everything.
+        # No call has this id: a search for punctuation must find nothing, and not every call.
         return "id = ?", "no word was asked for"
     if dialect is Dialect.SQLITE:
-        newest = f" ORDER BY rowid DESC LIMIT {_SEARCHED}" if alone else ""
+        newest = f" ORDER BY rowid DESC LIMIT {_MAX_MATCHES}" if alone else ""
         condition = f"number IN (SELECT rowid FROM calls_words WHERE calls_words MATCH ?{newest})"
         return condition, " ".join(f'"{word}"*' for word in words)
     return "tokens @@ to_tsquery('simple', ?)", " & ".join(f"'{word}':*" for word in words)

@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 MAX_QUERY_SECONDS: Final = 20.0
 _BUCKET_MS: Final = 50
-"""Width of the buckets that response times are counted in; the queries divide by it."""
-_VALUES_SHOWN: Final = 8
+"""Width of the buckets in which response times are counted; the queries divide by it."""
+_MAX_METRIC_VALUES: Final = 8
 """Values of a metric that the overview shows."""
 
 
@@ -100,14 +100,14 @@ class ReadingProcess:
         """Return what `function` returns. Raises what it raises, and `StoreUnavailable`."""
         assert not kwargs, "arguments are positional"
         if self._pool is None:
-            # Spawned and not forked: a fork would take over the server's sockets and the locks of its threads.
+            # The process is spawned and not forked: a fork would inherit the server's sockets and its threads' locks.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, context, initializer=_ignore_interrupts)
         try:
             async with asyncio.timeout(MAX_QUERY_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
         except (BrokenProcessPool, TimeoutError) as error:
-            # A query cannot be cancelled, and the next one would wait for it. So its process is ended and replaced.
+            # A query cannot be cancelled, and the next one would wait for it: its process is killed and replaced.
             self._end(self._pool)
             raise StoreUnavailable(f"the store could not be read: {str(error) or 'it took too long'}") from None
 
@@ -150,7 +150,7 @@ def fetch(path: Path, statements: Sequence[Statement]) -> list[list[Row]]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    # Wait up to 2 s for a writer that checkpoints, and cache 64 MiB, for statistics read the same indices repeatedly.
+    # Wait up to 2 s for a writer that checkpoints. Cache 64 MiB, because statistics read the same indices repeatedly.
     connection.execute("PRAGMA busy_timeout = 2000")
     connection.execute("PRAGMA cache_size = -65536")
     _connections[path] = connection
@@ -158,7 +158,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def call_json(record: str, end_attempts: int, metrics: Sequence[Row], personal: bool) -> str:
-    """Return a call's record as JSON; without `personal`, who called and what was said is hidden."""
+    """Return a call's record as JSON text; unless `personal`, hide who called and what was said."""
     stored = parse_object(record)
     data = {
         **stored,
@@ -209,9 +209,9 @@ class Page:
 
     calls: list[Row]
     total: int
-    """Number of all that the filter finds."""
+    """Number of all calls that the filter finds."""
     next_cursor: str
-    """Where the next page begins; empty: there is none."""
+    """The cursor of the next page; empty: there is none."""
 
 
 class Reader:
@@ -229,7 +229,7 @@ class Reader:
         dialect, limit = self._database.dialect, query.page_size(limit)
         page = query.calls(dialect, call_filter, limit=limit, cursor=cursor)
         rows, totals = await self._database.fetch([page, query.count(dialect, call_filter)])
-        # The query asks for one row more than a page has. If that row comes, there is a next page.
+        # The query asks for one row more than a page has: if it comes, there is a next page.
         more, rows = len(rows) > limit, rows[:limit]
         next_cursor = query.cursor_of(rows[-1]) if more else ""
         for row in rows:
@@ -247,14 +247,14 @@ class Reader:
         return await self._process.run(call_json, record, attempts, metrics, personal)
 
     async def recording(self, call_id: str) -> Path | None:
-        """Return where the recording of a call is; None: it was not recorded."""
+        """Return the path of a call's recording; None: it was not recorded."""
         statement = Statement("SELECT recording FROM calls WHERE id = ?", (call_id,))
         (found,) = await self._database.fetch([statement])
         path = text_at(found[0], "recording") if found else ""
         return Path(path) if path else None
 
     async def waveform(self, path: Path, points: int) -> JsonObject:
-        """Return the loudness of a recording over its time. Raises `OSError`."""
+        """Return the loudness of a recording at `points` over its length. Raises `OSError`."""
         return await self._process.run(waveform, path, points)
 
     async def overview(self, days: int, project_id: str = "") -> MutableJsonObject:
@@ -306,9 +306,9 @@ def _days_ago(days: int) -> str:
 
 
 def _percentiles(rows: Sequence[Row]) -> tuple[dict[str, dict[str, int | None]], JsonObject]:
-    """Return the percentiles of each day, and those of all days with the histogram, in milliseconds.
+    """Return the percentiles of each day, and those of all days together with their histogram.
 
-    They are exact to the width of a bucket.
+    They are in milliseconds and exact to the width of a bucket.
     """
     by_day: dict[str, dict[int, int]] = {}
     everything: dict[int, int] = {}
@@ -325,7 +325,7 @@ def _percentiles(rows: Sequence[Row]) -> tuple[dict[str, dict[str, int | None]],
 def _percentile(buckets: dict[int, int], part: float) -> int | None:
     """Return the middle of the bucket that holds the percentile, in milliseconds; `part` is from 0 to 1."""
     left = part * sum(buckets.values())
-    # The query counts turns in buckets: half a million single turns would have to be read and sorted for each page.
+    # The turns were counted in buckets: otherwise each page would read and sort perhaps half a million of them.
     for bucket, turns in sorted(buckets.items()):
         left -= turns
         if left <= 0:
@@ -334,7 +334,7 @@ def _percentile(buckets: dict[int, int], part: float) -> int | None:
 
 
 class _MetricFigures:
-    """What the overview shows of a metric."""
+    """The figures of one metric in the overview."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -343,13 +343,13 @@ class _MetricFigures:
         self._numbers = 0
 
     def add(self, row: Row) -> None:
-        """Count a value and how often it was written; the commonest comes first."""
+        """Add a value and how often it was written. The most frequent value has to be added first."""
         value, written = parse_json(text_at(row, "value")), round(number_at(row, "written"))
         self.written += written
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._sum += value * written
             self._numbers += written
-        if len(self.values) < _VALUES_SHOWN:
+        if len(self.values) < _MAX_METRIC_VALUES:
             self.values.append({"value": value, "written": written})
 
     def as_json(self, name: str) -> JsonObject:
@@ -358,7 +358,7 @@ class _MetricFigures:
 
 
 def _metrics(rows: Sequence[Row]) -> list[JsonObject]:
-    """Return for each metric how often it was written, the mean of its numbers and its commonest values."""
+    """Return for each metric how often it was written, the mean of its numbers and its most frequent values."""
     names: dict[str, _MetricFigures] = {}
     for row in rows:
         names.setdefault(text_at(row, "name"), _MetricFigures()).add(row)

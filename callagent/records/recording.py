@@ -1,11 +1,10 @@
-"""Recordings of calls: written while the call runs, made smaller when it is over, and measured for the dashboard.
+"""Recordings of calls: written while the call runs, compressed when it is over, and measured for the dashboard.
 
-A recording is a stereo WAV file, caller left, agent right. Frames are placed by the time they were heard or sent, so
-both sides stay aligned through loss and silence. At most about two seconds are held in memory; a thread of its own
-writes.
+A recording is a stereo WAV file, caller left, agent right. Frames are placed by the time they were received or sent, so
+both sides stay aligned through loss and silence. At most about two seconds are held in memory; a thread writes them.
 
 pydub and ffmpeg convert an ended recording. pydub holds a whole recording in memory, so this module is run as a program
-for each: a process of its own gives the memory back and keeps off the loop that carries the calls' audio.
+for each: the process gives the memory back when it ends, and does not delay the loop that carries the calls' audio.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ _SILENCE: Final = bytes(FRAME_BYTES)
 _HOLD_FRAMES: Final = 50
 """Frames held before they are written, so that a late frame of the other side still gets its place."""
 _AHEAD_FRAMES: Final = _HOLD_FRAMES // 2
-"""How far a side may run ahead of the clock when a stall ends and its frames come all at once; those beyond are left
-out. Further ahead it would push everything that the other side says from then on out of what is held."""
+"""How far a side may run ahead of the clock when a stall ends and its frames come all at once. Further frames are left
+out: with them, all later frames of the other side would come after their places were written."""
 _GAPLESS_FRAMES: Final = 3
 """A frame that is off its time by no more than this follows the one before it without a gap."""
 _MAX_QUEUED_FRAMES: Final = 500
+"""Frames that wait for the thread; further ones are dropped."""
 RECORDING_CLOSE_SECONDS: Final = 5.0
 """Seconds that the disk has to take the rest of a recording."""
 _MAX_GAP_FRAMES: Final = 50 * 60
@@ -51,22 +51,22 @@ _MAX_GAP_FRAMES: Final = 50 * 60
 class StereoRecording:
     """Writes the recording of a call.
 
-    `left` and `right` may be called from any one thread each and never block, nor does `end`.
+    Each of `left` and `right` may be called from one thread, whichever it is. Neither they nor `end` block.
     """
 
     def __init__(self, path: Path, started: float) -> None:
         """Begin a file at `path`; `started` is the monotonic second of its first sample. The thread opens it."""
         self.path = path
         self.error: str | None = None
-        """Why the file holds nothing, or ends before the call does; None: nothing has failed."""
+        """Why the file is empty, or ends before the call does; None: nothing has failed."""
         self.written = False
-        """Whether there is a file."""
+        """Whether there was a file at any time."""
         self._started = started
         self._frames: queue.Queue[tuple[int, int, bytes] | None] = queue.Queue(_MAX_QUEUED_FRAMES)
         self._next = [0, 0]
         """The place of the next frame of each side, in frames since the start."""
         self.dropped = 0
-        """Frames that the disk was too slow for."""
+        """Frames that were left out because the disk was too slow."""
         self.discarded = False
         self._paused = False
         self._done: Future[None] = Future()
@@ -81,24 +81,24 @@ class StereoRecording:
         self._put(1, pcm, now)
 
     def end(self) -> Future[None]:
-        """Write the rest and close the file; the returned future is done then. Never blocks."""
+        """Have the thread write the rest and close the file. Return a future that is then done. Never blocks."""
         try:
             self._frames.put_nowait(None)
         except queue.Full:
-            self.error = self.error or "the disk did not take what was still to be written"
-            # Nobody records any more, so there is room once one frame is gone; without the end the thread would stay.
+            self.error = self.error or "the disk was too slow for the end of the recording"
+            # One frame is dropped for the end mark, without which the thread would never stop.
             with contextlib.suppress(queue.Empty):
                 self._frames.get_nowait()
             self._frames.put_nowait(None)
         return self._done
 
     def close(self) -> None:
-        """Write the rest and close the file, waiting `RECORDING_CLOSE_SECONDS` at most."""
+        """Write the rest and close the file; wait for this `RECORDING_CLOSE_SECONDS` at most."""
         with contextlib.suppress(TimeoutError):
             self.end().result(RECORDING_CLOSE_SECONDS)
 
     def control(self, wish: RecordingWish) -> None:
-        """Pause, resume or discard. While it pauses, the time passes as silence; what is discarded stays so."""
+        """Pause, resume or discard the recording. A pause is recorded as silence; a discarded recording stays so."""
         match wish:
             case "pause" | "resume":
                 self._paused = wish == "pause"
@@ -109,7 +109,7 @@ class StereoRecording:
 
     def _put(self, side: int, pcm: bytes, now: float) -> None:
         due = int((now - self._started) / FRAME_SECONDS)
-        # Frames arrive with jitter: only a real pause moves the place, and never back over what is placed already.
+        # Frames arrive with jitter: only a real gap moves the place, and never back to frames that were placed already.
         gapless = abs(due - self._next[side]) <= _GAPLESS_FRAMES
         place = self._next[side] if gapless else max(due, self._next[side])
         if place - due > _AHEAD_FRAMES:
@@ -134,16 +134,16 @@ class StereoRecording:
         except OSError as error:
             self.error = str(error)
             log.error("recording_stopped", path=str(self.path), error=str(error))
-            # The queue is still emptied: whoever records or closes must not wait for a thread that has stopped.
+            # The queue is emptied until its end, so that neither frames nor the end mark wait for room in it.
             while self._frames.get() is not None:
                 pass
         if self.discarded:
             self.path.unlink(missing_ok=True)
 
     def _record(self) -> None:
-        """Write what comes until the end. Raises `OSError`."""
+        """Write frames until the end. Raises `OSError`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Not opened by name: where the header cannot be written, `wave` would leave its own file to the collector.
+        # `wave` gets an open file: one that it opened itself would stay open if the header could not be written.
         with self.path.open("wb") as disk:
             self.written = True
             file = wave.open(disk, "wb")  # noqa: SIM115 - closed below, where its errors are ours
@@ -185,12 +185,13 @@ RecordingFormat = Literal["wav", "opus", "mp3"]
 _BITRATES: Final = {"opus": "32k", "mp3": "48k"}
 _MAX_CONVERSION_SECONDS: Final = 900.0
 _NICENESS: Final = 10
-"""The conversion gets the processor only where the calls leave it."""
+"""The conversion gets the processor time that the calls leave."""
 _MAX_QUEUED: Final = 10_000
+"""Recordings that wait for their conversion."""
 
 
-def expect_converter(form: RecordingFormat) -> None:
-    """Raise `UserError` where recordings cannot be made `form`."""
+def require_converter(form: RecordingFormat) -> None:
+    """Raise `UserError` if the program that converts recordings to `form` is missing."""
     if form != "wav" and shutil.which("ffmpeg") is None:
         raise UserError(
             f'setting records.recording_format = "{form}" needs the program ffmpeg: install it, or set it to "wav"'
@@ -210,12 +211,12 @@ def convert(source: Path, target: Path) -> None:
     except PydubException as error:
         partial.unlink(missing_ok=True)
         raise OSError(f"{source.name} cannot be converted: {error}") from None
-    # Only a whole file has the name: a process that is killed leaves a partial one, which nobody takes for it.
+    # Only a complete file gets the name `target`: a process that is killed leaves one with another name.
     partial.replace(target)
 
 
 class RecordingConversion:
-    """Converts one recording after the other; those that a killed server left come first."""
+    """Converts one recording after the other, those that a killed server left first."""
 
     def __init__(self, store: Store, form: RecordingFormat) -> None:
         self._store = store
@@ -223,26 +224,30 @@ class RecordingConversion:
         self._waiting: asyncio.Queue[tuple[str, Path]] = asyncio.Queue(_MAX_QUEUED)
 
     def add(self, call_id: str, path: Path) -> None:
-        """Queue the recording of an ended call. What does not fit is converted after the next start."""
+        """Queue the recording of an ended call; if the queue is full, it is converted after the next start."""
         try:
             self._waiting.put_nowait((call_id, path))
         except asyncio.QueueFull:
-            log.warning("recording_not_converted", path=str(path), error="too many wait")
+            log.warning(
+                "recording_not_converted",
+                path=str(path),
+                error="too many wait; the next start converts it",
+            )
 
     async def run(self) -> None:
-        """Convert what is queued, until it is cancelled."""
+        """Convert recordings, until cancelled: those that an earlier server left, then those that are queued."""
         try:
-            left = await asyncio.to_thread(_not_converted, self._store.path)
+            unconverted = await asyncio.to_thread(_find_unconverted, self._store.path)
         except sqlite3.Error as error:
             log.error("recordings_not_found", error=str(error))
-            left = []
-        for call_id, path in left:
-            await self._try(call_id, path)
+            unconverted = []
+        for call_id, path in unconverted:
+            await self._try_to_convert(call_id, path)
         while True:
-            await self._try(*await self._waiting.get())
+            await self._try_to_convert(*await self._waiting.get())
 
-    async def _try(self, call_id: str, source: Path) -> None:
-        """Convert one; a disk or store that fails leaves the WAV file for the next start."""
+    async def _try_to_convert(self, call_id: str, source: Path) -> None:
+        """Convert one recording; if the disk or store fails, keep the WAV file for the next start."""
         try:
             await self._convert(call_id, source)
         except (sqlite3.Error, OSError, queue.Full) as error:
@@ -254,18 +259,18 @@ class RecordingConversion:
         process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
         try:
             async with asyncio.timeout(_MAX_CONVERSION_SECONDS):
-                _, said = await process.communicate()
+                _, error_output = await process.communicate()
         except TimeoutError:
-            said = b"it took too long"
+            error_output = b"it took too long"
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            error = said.decode(errors="replace").strip()[-400:]
+            error = error_output.decode(errors="replace").strip()[-400:]
             log.error("recording_not_converted", path=str(source), error=error)
             return
-        # First the store, then the WAV file: at every moment the file that the store names is there.
+        # The WAV file is removed after the store is changed, so that the file that the store names always exists.
         await self._store.write(lambda connection: self._set_recording(connection, call_id, target))
         await asyncio.to_thread(source.unlink, missing_ok=True)
 
@@ -276,14 +281,14 @@ class RecordingConversion:
             (str(target), str(target), call_id),
         )
         if changed.rowcount:
-            self._store.note(connection, "call", call_id)
+            self._store.add_outbox_line(connection, "call", call_id)
         else:
-            # The call or its recording was deleted meanwhile, so the copy goes too.
+            # The call or its recording was deleted meanwhile, so the copy is deleted, too.
             target.unlink(missing_ok=True)
 
 
-def _not_converted(store: Path) -> list[tuple[str, Path]]:
-    """Return the ended calls of the store whose recordings are WAV files, with the files."""
+def _find_unconverted(store: Path) -> list[tuple[str, Path]]:
+    """Return the ids of ended calls whose recordings are WAV files, with these files."""
     with contextlib.closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         rows = connection.execute(
             "SELECT id, recording FROM calls WHERE ended_at IS NOT NULL AND recording LIKE '%.wav'"
@@ -292,7 +297,7 @@ def _not_converted(store: Path) -> list[tuple[str, Path]]:
 
 
 def waveform(path: Path, points: int) -> JsonObject:
-    """Return the seconds of a recording and the loudest sample (0 to 1) of each part of it. Raises `OSError`. Blocks.
+    """Return a recording's seconds and the loudest sample (0 to 1) of each of `points` parts. Raises `OSError`. Blocks.
 
     It runs in the reading process, because it decodes the whole file.
     """
@@ -335,7 +340,7 @@ def _main() -> int:
     try:
         convert(Path(source), Path(target))
     except OSError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - what the server reads
+        print(error, file=sys.stderr)  # noqa: T201 - the server reads this
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Delete calls: of a caller, and those that are older than they may be. Rows, words and recordings go together."""
+"""Deletion of calls, of one caller or after a number of days, with their rows, search words and recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from callagent.records.store import Store
 log = get_logger(__name__)
 
 _BATCH: Final = 500
-_EVERY_SECONDS: Final = 3600.0
+"""Calls that are deleted in one transaction."""
+_INTERVAL_SECONDS: Final = 3600.0
 
 
 def delete_calls_of(path: Path, number: str, *, outbox: bool) -> int:
@@ -50,7 +51,7 @@ async def delete_older(store: Store, days: int) -> int:
 
 
 async def delete_recordings_older(store: Store, days: int) -> int:
-    """Delete the recordings of such calls; their records stay. Return how many there were."""
+    """Delete the recordings of ended calls that began more than `days` days ago; keep the records. Return how many."""
     files: list[Path] = []
 
     def write(connection: sqlite3.Connection) -> None:
@@ -64,7 +65,7 @@ async def delete_recordings_older(store: Store, days: int) -> int:
                 "UPDATE calls SET recording = NULL, record = json_set(record, '$.recording', NULL) WHERE id = ?",
                 (call_id,),
             )
-            store.note(connection, "call", call_id)
+            store.add_outbox_line(connection, "call", call_id)
 
     await store.write(write)
     await asyncio.to_thread(_unlink, files)
@@ -72,7 +73,7 @@ async def delete_recordings_older(store: Store, days: int) -> int:
 
 
 async def delete_expired(store: Store, days: int, recording_days: int) -> None:
-    """Delete what is too old, every hour, until it is cancelled. With 0 days it is kept for ever."""
+    """Delete calls and recordings that are too old, every hour, until cancelled. With 0 days they are kept for ever."""
     while True:
         try:
             calls = await delete_older(store, days) if days else 0
@@ -81,15 +82,15 @@ async def delete_expired(store: Store, days: int, recording_days: int) -> None:
             log.error("retention_failed", error=str(error))
         else:
             if calls or recordings:
-                log.info("retention", calls=calls, recordings=recordings)
-        await asyncio.sleep(_EVERY_SECONDS)
+                log.info("expired_calls_deleted", calls=calls, recordings=recordings)
+        await asyncio.sleep(_INTERVAL_SECONDS)
 
 
 async def _delete(store: Store, condition: str, values: Sequence[str]) -> int:
     """Delete the calls that meet a condition. Return how many there were."""
     total = 0
     while True:
-        # In batches: a call's write would wait for one large transaction.
+        # Calls are deleted in batches, because the writes of live calls would have to wait for one large transaction.
         found: list[tuple[int, str, str | None]] = []
         await store.write(partial(_delete_batch, store, condition, values, found))
         await asyncio.to_thread(_unlink, [Path(path) for _, _, path in found if path])
@@ -105,20 +106,20 @@ def _delete_batch(
     found: list[tuple[int, str, str | None]],
     connection: sqlite3.Connection,
 ) -> None:
-    """Delete some of the calls that meet a condition, and put number, id and recording of each into `found`."""
+    """Delete `_BATCH` calls at most that meet a condition; put number, id and recording of each into `found`."""
     found[:] = connection.execute(
         f"SELECT number, id, recording FROM calls WHERE {condition} LIMIT {_BATCH}", values
     ).fetchall()
     for number, call_id, _ in found:
         connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
-        # The call's row goes last: the trigger that takes a metric out of the daily sums reads its project there.
+        # The call's row is deleted last: the trigger that subtracts a metric from the daily sums reads its project.
         for table, column in (("turns", "call_id"), ("metrics", "call_id"), ("calls", "id")):
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (call_id,))
-        store.note(connection, "deletion", call_id)
+        store.add_outbox_line(connection, "deletion", call_id)
 
 
 def _unlink(files: Sequence[Path]) -> None:
-    """Remove recordings, after their rows: the store never names a file that is gone."""
+    """Delete recordings. Called after the rows were changed, so that the store never names a file that is gone."""
     for file in files:
         try:
             file.unlink(missing_ok=True)

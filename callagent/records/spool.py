@@ -1,8 +1,7 @@
-"""The spool: files in a second place that keep what the store could not take, until it can.
+"""The spool: files outside of the store that keep what it could not take, until it can.
 
-A server appends to one file of its own, named after its process. The file outlives a kill of the server: the next
-server claims it by renaming it. Folder and files are for the server's user only, and what is redacted from records is
-redacted here.
+A server appends to one file of its own, named after its process. If the server is killed, the file stays, and the next
+server claims it by renaming it. Only the server's user may read folder and files; entries are redacted as records are.
 
 The format suits any append-only journal of calls. A file is a sequence of lines, each one entry:
 
@@ -12,9 +11,8 @@ The format suits any append-only journal of calls. A file is a sequence of lines
 in UTF-8 without a line feed. The first entry is `{"format": "callagent-journal", "version": 1}`; what further entries
 hold is up to the file's owner.
 
-An entry that was cut off by a kill or a full disk, or whose bytes have changed, does not agree with its length or
-checksum: it is skipped and counted. The line feed lets the reader find the entry after it again, so that a damaged one
-costs only itself.
+An entry that was cut off by a kill or a full disk, or whose bytes have changed, does not fit its length or checksum: it
+is skipped and counted. By the line feed the reader finds the entry after it, so no other entry is lost with it.
 """
 
 from __future__ import annotations
@@ -42,14 +40,14 @@ _HEAD: Final = 18
 MAX_ENTRY: Final = 64 << 20
 """Bytes of a line; the rest of a longer one is skipped as damaged."""
 MAX_BYTES: Final = 256 << 20
-"""Bytes of a server's file; what comes beyond is held in memory."""
+"""Bytes of a server's file; further entries are kept in memory only."""
 _CHUNK: Final = 1 << 20
 """Bytes that are read at a time."""
 _SUFFIX: Final = ".spool"
 
 
 class UnknownFormat(ValueError):
-    """The file is not a journal, or one of a newer version."""
+    """The file is not a journal of the version that this server writes."""
 
 
 def frame(entry: Mapping[str, object]) -> bytes:
@@ -59,7 +57,7 @@ def frame(entry: Mapping[str, object]) -> bytes:
 
 
 def header() -> bytes:
-    """Return the line that a file begins with."""
+    """Return the first line of a file."""
     return frame({"format": _FORMAT, "version": VERSION})
 
 
@@ -78,14 +76,14 @@ def unframe(line: bytes) -> JsonObject | None:
 def read_frames(file: BinaryIO, offset: int, size: int) -> tuple[list[JsonObject], int, int]:
     """Read entries from `offset` on, about `size` bytes of them. Raises `UnknownFormat` and `OSError`.
 
-    Return the entries, the offset after them, and the number of damaged ones. At the end of the file the offset is the
-    one that was given.
+    Return the entries, the offset after them, and the number of damaged ones. At the end of the file the returned
+    offset is `offset`.
     """
     entries: list[JsonObject] = []
     damaged = 0
     file.seek(offset)
     at = offset
-    # By lines: a damaged entry ends at its line feed, so that the next one is found again.
+    # Lines are read, because a damaged entry ends at its line feed, after which the next one is found.
     while at - offset < size and (line := file.readline(MAX_ENTRY)):
         entry = unframe(line)
         if at == 0 and entry is not None:
@@ -100,38 +98,38 @@ def read_frames(file: BinaryIO, offset: int, size: int) -> tuple[list[JsonObject
 
 
 class Spool:
-    """The file of one server, and those that it claims. Every method uses the disk: call it in a thread."""
+    """The spool file of one server, and the files that it claims. Every method uses the disk: call it in a thread."""
 
-    def __init__(self, folder: Path, bound: int = MAX_BYTES) -> None:
+    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         self._folder = folder
-        self._bound = bound
+        self._max_bytes = max_bytes
         owner = owner_of(os.getpid()).replace(":", "-")
         self._path = folder / f"{owner}{_SUFFIX}"
         self._owner = owner
         self._file: int | None = None
         self._size = 0
         self._torn = False
-        """Whether the file ends with a part of an entry that could not be taken back."""
+        """Whether the file ends with a part of an entry that could not be removed."""
 
     @property
     def path(self) -> Path:
-        """The file of this server, which exists while something is in it."""
+        """The file of this server; it exists while it has entries."""
         return self._path
 
     def append(self, entry: Mapping[str, object]) -> int:
-        """Write an entry to the disk and return its size in bytes. Raises `OSError`; the file is as before then."""
+        """Write an entry to the disk and return its size in bytes. Raises `OSError`; then the file lacks the entry."""
         line = frame(entry)
-        if self._size + len(line) > self._bound:
-            raise OSError(f"the spool is full: it holds {self._size} of {self._bound} bytes")
+        if self._size + len(line) > self._max_bytes:
+            raise OSError(f"the spool is full: it holds {self._size} of {self._max_bytes} bytes")
         if self._file is None:
             self._open()
         assert self._file is not None, "opened above"
         if self._torn:
-            # What is left of the entry before becomes a damaged line of its own.
+            # The part of the entry before becomes a damaged line of its own.
             line = b"\n" + line
         try:
             _write_all(self._file, line)
-            # Now it survives a loss of power, and the call goes on.
+            # After this the entry survives a loss of power, so the call may go on.
             os.fdatasync(self._file)
         except OSError:
             self._cut()
@@ -148,17 +146,17 @@ class Spool:
             self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file; what is in it is for the next server."""
+        """Close the file; if it has entries, the next server writes them to the store."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def claim(self) -> list[Path]:
-        """Return the files of servers that are no more; from now on they are this server's to apply and to remove."""
+        """Rename the files of servers that have ended, and return them; this server has to apply and remove them."""
         claimed: list[Path] = []
         if not self._folder.is_dir():
             return claimed
-        self._expect_private()
+        self._make_private()
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             process, _, rest = path.name.removesuffix(_SUFFIX).partition("-")
             # A file that was claimed and not applied has the name of its claimer, and further parts after a dot.
@@ -181,8 +179,8 @@ class Spool:
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._expect_private()
-        # Records are private: nobody else may read the file, and a link in its place must not lead them elsewhere.
+        self._make_private()
+        # Records are private: no other user may read the file, and a link in its place must not be followed.
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if not (size := os.fstat(file).st_size):
@@ -192,8 +190,8 @@ class Spool:
             raise
         self._file, self._size = file, size
 
-    def _expect_private(self) -> None:
-        """Raise `OSError` where the folder is not this user's, and close it to others.
+    def _make_private(self) -> None:
+        """Close the folder to other users. Raises `OSError` if it belongs to one of them.
 
         The temporary folder is open to all, so somebody else may have made a folder of this name first.
         """
@@ -204,7 +202,7 @@ class Spool:
             self._folder.chmod(0o700)
 
     def _cut(self) -> None:
-        """Take back what was written of an entry that did not fit, as far as the disk lets us."""
+        """Remove the part that was written of an entry that did not fit; if the disk refuses, the file is torn."""
         assert self._file is not None, "something was written"
         try:
             os.ftruncate(self._file, self._size)
@@ -213,22 +211,22 @@ class Spool:
 
 
 def spool_folder(setting: str, store: Path) -> Path:
-    """Return the folder of the spool of a store: the setting, else one for this store in the temporary folder."""
+    """Return the folder of a store's spool: the setting, or else one for this store in the temporary folder."""
     if setting:
         return Path(setting)
     name = hashlib.sha256(os.fsencode(store.absolute())).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"callagent-{os.getuid()}-{name}"
 
 
-def warn_of_one_disk(folder: Path, store: Path) -> None:
-    """Log a warning where the spool is on the store's own file system, which is full for both at the same time."""
+def warn_of_shared_disk(folder: Path, store: Path) -> None:
+    """Log a warning if the spool is on the store's own file system, which is full for both at the same time."""
     if _device(folder) == _device(store.parent):
         advice = "name a folder on another file system in records.spool"
         log.warning("spool_beside_store", spool=str(folder), store=str(store), advice=advice)
 
 
 def _device(path: Path) -> int | None:
-    """Return the device of the nearest folder that exists; None: it cannot be found out."""
+    """Return the device of the path, or of its nearest parent that exists; None: it cannot be read."""
     for one in (path.absolute(), *path.absolute().parents):
         try:
             return one.stat().st_dev

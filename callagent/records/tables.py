@@ -1,6 +1,6 @@
 """The tables of the store, the same in SQLite and PostgreSQL, and a call's record as rows of them.
 
-Times are ISO 8601 texts in UTC, which sort.
+Times are ISO 8601 texts in UTC, so their order as texts is their order in time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ INDICES: Final = (
     " handoff_reason, total_duration)",
     "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, value, written_at)",
 )
-# A search looks at many calls: this index has all that it filters by, so that it reads no records, which are large.
+# A search looks at many calls: this index has all columns that filters use, so that no records, which are large, are
+# read.
 _FILTERS = (
     "CREATE INDEX IF NOT EXISTS calls_filters ON calls (number, wire, project_id, environment, channel, variant_name,"
     " from_number, end_reason, handoff, started_at, ended_at, id)"
@@ -87,7 +88,7 @@ _ADDED = ", ".join(f"coalesce(NEW.{stage}, 0), NEW.{stage} IS NOT NULL" for stag
 _SUMMED = ", ".join(f"sum(coalesce({stage}, 0)), count({stage})" for stage in STAGES)
 
 
-def _metric(row: str) -> str:
+def _metric_key(row: str) -> str:
     """Return the SQL of the key under which a metric is summed.
 
     The project comes from the call, so a metric must be inserted after its call's row and deleted before it.
@@ -97,12 +98,12 @@ def _metric(row: str) -> str:
 
 
 _ADD_METRIC = f"""
-    INSERT INTO metrics_daily VALUES ({_metric("NEW")}, 1)
+    INSERT INTO metrics_daily VALUES ({_metric_key("NEW")}, 1)
     ON CONFLICT (day, project_id, name, value) DO UPDATE SET written = written + 1;"""
 _DROP_METRIC = f"""
-    UPDATE metrics_daily SET written = written - 1 WHERE (day, project_id, name, value) = ({_metric("OLD")});
-    DELETE FROM metrics_daily WHERE (day, project_id, name, value) = ({_metric("OLD")}) AND written = 0;"""
-# A value may be private (a metric that holds a name): where the last one is deleted, its line of the sums goes too.
+    UPDATE metrics_daily SET written = written - 1 WHERE (day, project_id, name, value) = ({_metric_key("OLD")});
+    DELETE FROM metrics_daily WHERE (day, project_id, name, value) = ({_metric_key("OLD")}) AND written = 0;"""
+# A metric's value may be private, such as a name: when its last occurrence is deleted, its row of the sums goes too.
 _TRIGGERS = (
     f"CREATE TRIGGER IF NOT EXISTS metric_added AFTER INSERT ON metrics BEGIN {_ADD_METRIC} END",
     f"CREATE TRIGGER IF NOT EXISTS metric_deleted AFTER DELETE ON metrics BEGIN {_DROP_METRIC} END",
@@ -127,7 +128,7 @@ _FILL_DAILY = (
     f"INSERT INTO turns_daily SELECT day, project_id, {_bucket('')}, count(*), {_SUMMED} FROM turns GROUP BY 1, 2, 3"
 )
 _FILL_METRICS_DAILY = (
-    f"INSERT INTO metrics_daily SELECT {_metric('metrics')}, count(*) FROM metrics GROUP BY 1, 2, 3, 4"
+    f"INSERT INTO metrics_daily SELECT {_metric_key('metrics')}, count(*) FROM metrics GROUP BY 1, 2, 3, 4"
 )
 _WORDS = "CREATE VIRTUAL TABLE IF NOT EXISTS calls_words USING fts5 (words, tokenize = 'unicode61')"
 
@@ -148,9 +149,9 @@ POSTGRES: Final = (
 
 
 def migrate(connection: sqlite3.Connection) -> bool:
-    """Bring the tables of a SQLite store to `VERSION`. Changes nothing where they are of it.
+    """Bring the tables of a SQLite store to `VERSION`; change nothing if they have it.
 
-    Return whether the calls of a store of version 1 wait in `calls_before`, for the store to write them anew.
+    Return whether the store had version 1; then its calls are in `calls_before`, and the caller has to write them anew.
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.execute("BEGIN IMMEDIATE")
@@ -232,12 +233,12 @@ def turn_rows(record: JsonObject) -> list[SqlRow]:
 
 
 def seconds_between(start: float | None, end: float | None) -> float | None:
-    """Return the seconds from one instant to a later one; None where either did not happen."""
+    """Return the seconds from one instant to a later one; None if either did not happen."""
     return None if start is None or end is None or end < start else end - start
 
 
 def json_text(value: object) -> str:
-    """Return JSON text that both databases take."""
+    """Return JSON text that both databases accept."""
     # Text in PostgreSQL holds no NUL, not even as an escape in JSON.
     text = json.dumps(value, ensure_ascii=False, default=str).replace("\\u0000", "\\ufffd")
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -260,7 +261,7 @@ def _ms(seconds: float | None) -> int | None:
 
 def _words(record: JsonObject) -> str:
     """Return the words by which a search finds the call."""
-    # Only letters and digits: what a word is must not depend on the database.
+    # Words are letters and digits only, so that both databases find the same words.
     words = (word for text in _texts(record) for word in _WORD.findall(text))
     return " ".join(words)[:_MAX_WORDS_CHARACTERS]
 

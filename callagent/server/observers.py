@@ -26,8 +26,8 @@ from callagent.records import (
     Webhooks,
     delete_caller,
     delete_expired,
-    expect_converter,
     json_text,
+    require_converter,
 )
 from callagent.workers import WORKER_FIGURES
 
@@ -62,7 +62,7 @@ class Observers:
     async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observers:
         """Start the receivers and background tasks that the settings ask for; `stack` ends them. Raises `UserError`."""
         # Checked at the start: a missing ffmpeg must not be noticed only when the first recording has ended.
-        expect_converter(config.records.recording_format)
+        require_converter(config.records.recording_format)
         observers, store = cls(config, writer), writer.store
         await observers._webhooks.start()
         stack.push_async_callback(observers._webhooks.close)

@@ -56,14 +56,14 @@ class Recovery:
     async def _claim(self) -> list[LostCall]:
         """Claim the calls of dead servers for this one and return them; repeat until the store has raised no error."""
         while True:
-            await self._writer.works()
+            await self._writer.wait_until_working()
             with log.contain("calls_not_recovered", again_in=RETRY_SECONDS):
                 return await self._writer.store.claim_lost()
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _end(self, lost: LostCall) -> None:
         record = lost.record
-        _complete(record, lost.seen)
+        _complete(record, lost.alive_at)
         async with self._free:
             if lost.end_attempts < END_FUNCTION_ATTEMPTS:
                 # Even if it fails, the record of the call is written.

@@ -22,7 +22,7 @@ from callagent.errors import UserError
 from callagent.legs import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
 from callagent.observability import provider_metrics
-from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
+from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_shared_disk
 from callagent.server.admission import Admission, calls_that_fit
 from callagent.server.listeners import Signalling, SignallingLimits, host_and_port, open_http
 from callagent.server.observers import Observers, redaction_of
@@ -137,7 +137,7 @@ class Server:
         store = Store(Path(records.path), redaction=redaction_of(config), outbox=outbox)
         stack.push_async_callback(store.close)
         folder = spool_folder(records.spool, store.path)
-        warn_of_one_disk(folder, store.path)
+        warn_of_shared_disk(folder, store.path)
         writer = RecordWriter(store, Spool(folder), redaction_of(config))
         stack.push_async_callback(writer.close)
         await writer.start()

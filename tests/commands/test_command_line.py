@@ -55,7 +55,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("CALLAGENT_", "TWILIO_", "OPENAI_"))]:
         monkeypatch.delenv(name)
     # Whether the spool lies on the store's disk is this machine's affair, and no part of what a command says.
-    monkeypatch.setattr("callagent.server.server.warn_of_one_disk", lambda *_: None)
+    monkeypatch.setattr("callagent.server.server.warn_of_shared_disk", lambda *_: None)
     monkeypatch.setenv("CALLAGENT_SPEECH__RECOGNIZER", "none")
     (tmp_path / "voice.yaml").write_text("seconds_per_character: 0.03")
     monkeypatch.setenv("CALLAGENT_SPEECH__VOICE", "script:voice.yaml")

@@ -21,7 +21,7 @@ from tests.records.synthetic import synthetic_records
 from tests.records.test_reader import p95
 
 asyncpg = pytest.importorskip("asyncpg")
-from callagent.records.postgres import Outbox, PostgresDatabase, migrate, numbered, read_batch, write_batch  # noqa: E402
+from callagent.records.postgres import Outbox, PostgresDatabase, migrate, number_placeholders, read_batch, write_batch  # noqa: E402
 
 pytestmark = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")
 
@@ -58,7 +58,7 @@ async def value(url: str, sql: str) -> object:
 
 
 def test_values_are_numbered() -> None:
-    assert numbered("a = ? AND b IN (?, ?)") == "a = $1 AND b IN ($2, $3)"
+    assert number_placeholders("a = ? AND b IN (?, ?)") == "a = $1 AND b IN ($2, $3)"
 
 
 async def test_what_pages_read_is_the_same_from_both_databases(tmp_path: Path, server: PostgresServer) -> None:

@@ -15,7 +15,7 @@ import pytest
 from callagent.audio import FRAME_BYTES
 from callagent.errors import UserError
 from callagent.records import CallRecord, StereoRecording, Store, read_call
-from callagent.records.recording import RecordingConversion, RecordingFormat, convert, expect_converter, waveform
+from callagent.records.recording import RecordingConversion, RecordingFormat, convert, require_converter, waveform
 
 
 def frame(level: int) -> bytes:
@@ -217,6 +217,6 @@ async def test_a_file_that_is_no_recording_stays_and_the_next_one_is_converted(t
 
 def test_without_ffmpeg_the_setting_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    expect_converter("wav")
+    require_converter("wav")
     with pytest.raises(UserError, match=r"records\.recording_format.*ffmpeg"):
-        expect_converter("opus")
+        require_converter("opus")

@@ -115,7 +115,7 @@ async def test_what_a_failing_store_refused_is_there_once_when_it_works_again(
         assert to.failing is not None
         assert to._spool.path.stat().st_size > 0
         store.fault = None
-        await to.works()
+        await to.wait_until_working()
         await a_call(to, "k20")
         # A write that took longer than others wait for it may still be on its way.
         async with asyncio.timeout(60):
@@ -160,7 +160,7 @@ async def test_a_store_that_is_slow_has_everything_in_the_end(tmp_path: Path, mo
         await until(lambda: to.failing is not None, 60)
         await until(lambda: not to.backlog, 60)
         slow.clear()
-        await to.works()
+        await to.wait_until_working()
     check(store.path, 3)
 
 
@@ -221,7 +221,7 @@ async def test_a_server_that_starts_while_the_store_fails_applies_it_later(tmp_p
     assert to.failing is not None
     await a_call(to, "k5")
     store.fault = None
-    await to.works()
+    await to.wait_until_working()
     await recover(to)
     await to.close()
     await store.close()
@@ -291,7 +291,7 @@ async def test_where_both_places_fail_memory_is_bounded_and_says_what_it_lost(tm
         assert len(to.backlog) == 100
         assert to.backlog.lost == 50 * 6 - 100
         store.fault = None
-        await to.works()
+        await to.wait_until_working()
     assert len(read_calls(store.path)) > 0
 
 
@@ -311,7 +311,7 @@ async def test_memory_is_bounded_where_the_spool_stalls_as_well(
         assert to.backlog.lost == 400 - len(to.backlog)
         goes_on.set()
         store.fault = None
-        await to.works()
+        await to.wait_until_working()
 
 
 async def test_what_memory_could_not_hold_comes_back_from_the_spool(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ async def test_what_memory_could_not_hold_comes_back_from_the_spool(tmp_path: Pa
             await a_call(to, f"k{number}")
         assert (len(to.backlog), to.backlog.lost) == (20, 0)
         store.fault = None
-        await to.works()
+        await to.wait_until_working()
     check(store.path, 30)
 
 
@@ -332,7 +332,7 @@ async def test_an_entry_that_no_store_takes_does_not_keep_the_others_waiting(tmp
         await to.metric("k0", 9, object(), 1)  # type: ignore[arg-type]
         await a_call(to, "k0")
         store.fault = None
-        await to.works()
+        await to.wait_until_working()
         assert (to.backlog.lost, len(to.backlog)) == (1, 0)
         await to.metric("k0", 10, object(), 1)  # type: ignore[arg-type]
         assert (to.backlog.lost, to.failing) == (2, None)
@@ -353,8 +353,8 @@ def test_memory_holds_the_newest_record_of_a_call_at_the_oldest_place() -> None:
     metric, last = Entry(EntryKind.METRIC, "c1", 1, "N", 1), Entry(EntryKind.ENDED, "c1", record=final())
     for entry in (older, metric, newer, last):
         backlog.add(entry)
-    assert backlog.first(9) == [last, metric]
+    assert backlog.oldest(9) == [last, metric]
     backlog.discard(older)
-    assert backlog.first(9) == [last, metric]
+    assert backlog.oldest(9) == [last, metric]
     backlog.discard(last)
-    assert backlog.first(9) == [metric]
+    assert backlog.oldest(9) == [metric]
