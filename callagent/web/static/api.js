@@ -1,4 +1,4 @@
-// The API, with the session's proof that a request comes from here.
+// Requests to the HTTP API, with the CSRF token of the session.
 
 let me = null;
 
@@ -35,7 +35,7 @@ async function read(answer) {
   return answer.json();
 }
 
-// Calls `show` with each state of what is watched; the returned function ends it.
+// Calls `show` with each state that the event stream sends; the returned function closes the stream.
 export function watch(path, show, gone = () => {}) {
   const source = new EventSource(path);
   source.addEventListener("message", (event) => {

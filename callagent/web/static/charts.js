@@ -1,4 +1,4 @@
-// Charts as inline SVG, each with its figures as text for those who do not see it.
+// Charts as inline SVG, each with its figures as text for screen readers.
 
 import { h, s } from "/static/dom.js";
 

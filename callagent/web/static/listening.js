@@ -1,4 +1,4 @@
-// Listening in: 20 ms of caller and agent a message, mixed and played.
+// Listening in: each message has 20 ms of caller and agent, which are mixed and played.
 
 import { decode } from "/static/audio.js";
 

@@ -1,4 +1,4 @@
-// The audio thread: the microphone in frames of 20 ms at 8 kHz, and what comes back, played as it comes.
+// The audio thread: sends the microphone in frames of 20 ms at 8 kHz, and plays received audio as it arrives.
 
 const RATE = 8000;
 const FRAME = 160;
@@ -56,7 +56,7 @@ class Phone extends AudioWorkletProcessor {
   }
 
   clear() {
-    // What was dropped counts as played: its marks go back at once.
+    // Dropped audio counts as played: its marks are reported at once.
     for (const item of this.waiting) if (item.mark) this.port.postMessage({ mark: item.mark });
     this.waiting = [];
   }

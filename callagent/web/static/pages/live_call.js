@@ -35,7 +35,7 @@ export async function show(body, id, heading) {
     (call) => {
       heading.textContent = `Live call from ${number(call.from_number)}`;
       replace(state, render(call));
-      // The list is drawn again only when it has changed: whoever reads keeps their place.
+      // The list is drawn again only when it has changed, so that a reader keeps the place.
       const now = JSON.stringify([call.turns, call.partial]);
       if (now !== turns) replace(words, talk(call.turns), call.partial ? h("p", { class: "quiet" }, `… ${call.partial}`) : null);
       turns = now;

@@ -129,7 +129,7 @@ async function openCall(number, { captions, ended }) {
   };
 }
 
-// The server sends the last two turns; one that the caller took back is not among them.
+// The server sends the last two turns; a turn that the caller took back is not among them.
 function merged(turns, latest) {
   for (const turn of latest) turns.set(turn.number, { ...turn, functions: [], latency: { response: turn.response } });
   const last = Math.max(...latest.map((turn) => turn.number));
