@@ -1,4 +1,4 @@
-"""The contract between a call and the connection of one party: `CallLeg`, its events, its audio, and the bridge of two.
+"""The contract between a call and the connection of one party: `CallLeg`, its events and audio, and bridges.
 
 Legs over SIP are in `callagent.legs.sip`, legs over a carrier's media stream in `callagent.carriers`.
 """

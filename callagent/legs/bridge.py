@@ -15,13 +15,13 @@ from callagent.legs import leg as leg_contract
 from callagent.log import get_logger
 
 DROP_SECONDS = 2.0
-"""A target that leaves within this time of its answer has spoken to nobody: the caller comes back to the agent."""
+"""A target that hangs up so soon after its answer has not been reached: the caller returns to the agent."""
 
 log = get_logger(__name__)
 
 
 class TargetLeg(Protocol):
-    """The part of a leg that a bridge needs of its target."""
+    """The part of the target's leg that a bridge needs."""
 
     on_early_media: Callable[[leg_contract.Media], None] | None
 
@@ -40,7 +40,7 @@ Dial = Callable[[leg_contract.TransferTarget], Awaitable[TargetLeg]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Pressed:
+class _CallerPressed:
     """The caller pressed a key."""
 
     digit: str
@@ -53,24 +53,24 @@ class Bridge:
         self,
         target: leg_contract.TransferTarget,
         audio: leg_contract.SwitchedMedia,
-        press: Callable[[str], Awaitable[None]],
+        send_to_caller: Callable[[str], Awaitable[None]],
         on_joined: Callable[[], None],
     ) -> None:
-        """`press` sends digits to the caller; `on_joined` is called when the target has answered."""
-        self.joined = False
+        """`send_to_caller` sends digits to the caller; `on_joined` is called when the target has answered."""
+        self.is_joined = False
         self._target = target
         self._audio = audio
-        self._press = press
+        self._send_to_caller = send_to_caller
         self._on_joined = on_joined
-        # The target's events and the caller's keys come from callbacks; one coroutine takes them in their order.
-        self._inbox: asyncio.Queue[leg_contract.LegEvent | _Pressed] = asyncio.Queue()
+        # The target's events and the caller's keys come from callbacks; one coroutine handles them in order.
+        self._inbox: asyncio.Queue[leg_contract.LegEvent | _CallerPressed] = asyncio.Queue()
         self._to_caller, self._to_target = leg_contract.FrameRelay(), leg_contract.FrameRelay()
         self._started = False
 
     async def run(self, dial: Dial) -> leg_contract.TransferOutcome:
         """Call the target, and return when it was not reached or one of the two has left.
 
-        The agent has the caller's audio back then, also if the coroutine is cancelled.
+        Afterwards the agent has the caller's audio back, even if the coroutine is cancelled.
         """
         try:
             leg = await dial(self._target)
@@ -81,20 +81,20 @@ class Bridge:
             refusal = await self._ring(leg)
             return refusal or await self._join(leg)
         finally:
-            # Cancelled when the caller's leg ends: the target must not be left ringing, nor in an empty call.
-            self.joined = False
+            # Also if cancelled by the end of the caller's leg: the target must not stay ringing, or in an empty call.
+            self.is_joined = False
             self._audio.return_to_agent()
             leg.leave(EndReason.HANDOFF)
 
     def forward_digit(self, digit: str) -> None:
         """Send a key that the caller pressed to the target."""
-        self._inbox.put_nowait(_Pressed(digit))
+        self._inbox.put_nowait(_CallerPressed(digit))
 
     async def _ring(self, leg: TargetLeg) -> leg_contract.TransferOutcome | None:
         """Wait for the target's answer; return the outcome if it did not answer, or None."""
         if self._target.early_media:
             leg.on_early_media = self._start
-        media, refusal = await ring(leg, self._target.ring_seconds)
+        media, refusal = await wait_for_answer(leg, self._target.ring_seconds)
         if media is not None:
             self._start(media)
         return refusal
@@ -111,15 +111,15 @@ class Bridge:
         loop = asyncio.get_running_loop()
         answered = loop.time()
         self._audio.send_to(self._to_target)
-        self.joined = True
+        self.is_joined = True
         self._on_joined()
         while True:
             match await self._inbox.get():
-                case _Pressed(digit=digit):
+                case _CallerPressed(digit=digit):
                     await leg.send_digits(digit)
                 case leg_contract.DigitPressed(digit=digit):
-                    # Keys cross the bridge in both directions: the target may be a menu, or the caller's side one.
-                    await self._press(digit)
+                    # Keys cross the bridge in both directions, because either side may be a menu.
+                    await self._send_to_caller(digit)
                 case leg_contract.LegFailed(detail=detail):
                     return leg_contract.TransferOutcome(
                         leg_contract.TransferStatus.FAILED, f"the target was lost: {detail}"
@@ -132,7 +132,9 @@ class Bridge:
                     return leg_contract.TransferOutcome(leg_contract.TransferStatus.SUCCEEDED, "the target hung up")
 
 
-async def ring(leg: TargetLeg, seconds: float) -> tuple[leg_contract.Media | None, leg_contract.TransferOutcome | None]:
+async def wait_for_answer(
+    leg: TargetLeg, seconds: float
+) -> tuple[leg_contract.Media | None, leg_contract.TransferOutcome | None]:
     """Wait for the target's answer; return its media, or the outcome of an attempt that failed."""
     try:
         async with asyncio.timeout(seconds):
@@ -147,7 +149,7 @@ async def ring(leg: TargetLeg, seconds: float) -> tuple[leg_contract.Media | Non
         )
 
 
-# What a target's final SIP response means (RFC 3261 §21); all others are failures.
+# The meaning of a target's final SIP response (RFC 3261 §21); all others are failures.
 _STATUSES = {
     408: leg_contract.TransferStatus.NO_ANSWER,
     480: leg_contract.TransferStatus.NO_ANSWER,

@@ -1,4 +1,4 @@
-"""The contract of a call leg, whatever its wire: its verbs, its events, and its audio, which may be bridged."""
+"""The contract of a call leg on any wire: its commands, its events, and its audio, which may be bridged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 
 MAX_RELAYED_FRAMES = 10
 """Frames that wait in one direction of a bridge, 200 ms; the oldest ones are dropped."""
-_PREFILL = 2
+_PREFILL_FRAMES = 2
 """Frames that have to wait after a gap before the first one is taken."""
 
 
@@ -20,7 +20,7 @@ FrameSink = Callable[[bytes, float], None]
 """Called on the event loop with each 20 ms frame of the peer and the monotonic time of its arrival. Never blocks."""
 
 FrameSource = Callable[[], bytes | None]
-"""Asked for a frame every 20 ms, for RTP by the thread of the pump. None: the agent is silent, and so is the leg."""
+"""Called for a frame every 20 ms, on RTP by the pump's thread. Returns None while the agent is silent."""
 
 
 class Media(Protocol):
@@ -30,10 +30,10 @@ class Media(Protocol):
         """Begin to deliver frames to `sink` and to ask `source`. Called once."""
 
     def clear(self) -> float:
-        """Drop what was taken from the source and is not yet played; return its seconds (0.0 on RTP)."""
+        """Drop the frames taken from the source that are not yet played; return their seconds (0.0 on RTP)."""
 
     def unheard(self) -> float:
-        """Return the seconds taken from the source that the peer has not played yet, as the wire tells (0.0 on RTP)."""
+        """Return the seconds taken from the source that the peer has not yet played, if the wire tells (0.0 on RTP)."""
 
     def statistics(self) -> MediaStatistics: ...
 
@@ -50,9 +50,9 @@ class FrameRelay:
         self._frames.append(pcm)
 
     def take(self) -> bytes | None:
-        """Return the next frame; after a gap only when two wait, so that jitter between the two clocks is not heard."""
+        """Return the next frame; after a gap only when two wait, so that jitter between the clocks is not audible."""
         # One leg's frames arrive when the network brings them, the other's are due every 20 ms.
-        if not self._flowing and len(self._frames) < _PREFILL:
+        if not self._flowing and len(self._frames) < _PREFILL_FRAMES:
             return None
         try:
             frame = self._frames.popleft()
@@ -64,7 +64,7 @@ class FrameRelay:
 
 
 class SwitchedMedia:
-    """Implements `Media`: passes frames between the leg and the agent, or between the leg and another one."""
+    """A `Media` that passes frames between the leg and the agent, or between the leg and another one."""
 
     def __init__(self, media: Media) -> None:
         self._media = media
@@ -72,7 +72,7 @@ class SwitchedMedia:
         self._relay_from_other: FrameRelay | None = None
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
-        # The switch is read anew for each frame, once: the two threads need no lock, and no frame goes to both sides.
+        # Each frame reads the relay once, so that the two threads need no lock, and no frame goes to both sides.
         def receive(pcm: bytes, now: float) -> None:
             relay = self._relay_to_other
             if relay is None:
@@ -80,11 +80,11 @@ class SwitchedMedia:
             else:
                 relay.put(pcm, now)
 
-        def give() -> bytes | None:
+        def next_frame() -> bytes | None:
             relay = self._relay_from_other
             return source() if relay is None else relay.take()
 
-        self._media.start(receive, give)
+        self._media.start(receive, next_frame)
 
     def play_from(self, relay: FrameRelay) -> None:
         """Play the other leg's frames to the peer instead of the agent's; the agent still hears the peer."""
@@ -125,7 +125,7 @@ class CallerHungUp:
 
 @dataclass(frozen=True, slots=True)
 class DigitPressed:
-    """The peer pressed a key. One event for each press, however many packets tell of it."""
+    """The peer pressed a key. There is one event for each press, however many packets report it."""
 
     digit: str
     """One of `0123456789*#ABCD`."""
@@ -169,11 +169,11 @@ class TransferStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """How a transfer ended, and why."""
+    """The status with which a transfer ended, and the reason."""
 
     status: TransferStatus
     detail: str
-    """The peer's words, such as `486 Busy Here`, or ours."""
+    """Text of the peer, such as `486 Busy Here`, or of ours."""
     limit: str = ""
     """The name of the setting whose limit ended the transfer; empty if no limit did."""
 
@@ -198,7 +198,7 @@ class TransferTarget:
     early_media: bool = False
     """Whether the caller hears what the target plays before it answers."""
     whisper: str = ""
-    """What the person hears before the caller is connected. Used only where the carrier dials."""
+    """Words that the person hears before the caller is connected. Used only where the carrier dials."""
     confirm: str = ""
     """The key by which the person takes the call; empty: answering is enough. Used only where the carrier dials."""
 
@@ -231,15 +231,15 @@ class CallLeg(Protocol):
         """Send key presses to the peer. May raise `ValueError` for digits that the wire cannot send, and `LegGone`."""
 
     def expect_media(self, expected: bool) -> None:
-        """Say whether a peer that sends no media ends the leg after the usual time, counted from here.
+        """Say whether the peer ought to send media.
 
-        Without the expectation it ends after the longer time of a call on hold. Does nothing on wires that carry media
-        of silent peers, too.
+        If so, a peer without media ends the leg after the usual time from now, otherwise after the longer time of a
+        call on hold. Does nothing on wires where silent peers send media, too.
         """
 
 
 class LegEvents:
-    """Delivers the events of a leg to its call, and keeps them until the call listens."""
+    """The events of a leg on the way to its call, kept until the call listens."""
 
     def __init__(self) -> None:
         self._on_event: Callable[[LegEvent], None] | None = None
@@ -247,7 +247,7 @@ class LegEvents:
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
         self._on_event = on_event
-        # The listener is set first: an event that the first ones cause comes after them, not before.
+        # An event that is emitted while these are delivered goes to the listener at once.
         while self._early:
             on_event(self._early.popleft())
 

@@ -1,7 +1,7 @@
 """Codecs to and from 16-bit little-endian PCM at 8 kHz, and the parameters of RTP that an offer and answer agreed on.
 
-G.711 (RFC 3551 §4.5.14), and G.722 and Opus of the extra `codecs`, which code the lower 4 kHz only: their own
-narrow-band modes, so nothing is resampled.
+G.711 is always available (RFC 3551 §4.5.14); G.722 and Opus need the extra `codecs`. Those two run in their narrow-band
+modes, which code the lower 4 kHz only, so nothing is resampled.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from callagent.audio import FRAME_SAMPLES, SAMPLE_RATE
 from callagent.rtp.srtp import SrtpKeys
 
 _OPUS_COMPLEXITY = 3
-"""Of 0 to 10. Half the cost of the library's default; in speech below 4 kHz no difference is heard."""
-_OPUS_BITS = 24000
+"""Effort, 0 to 10: half the cost of the library's default, without an audible difference in speech below 4 kHz."""
+_OPUS_BITS_PER_SECOND = 24000
 _OPUS_MAX_SAMPLES = 960
 """Samples of 120 ms, the longest Opus packet (RFC 6716 §2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """The encoder and the decoder of one session, which may remember earlier frames."""
+    """The encoder and the decoder of one session; both may keep a state from earlier frames."""
 
     name: str
     payload_type: int
@@ -34,7 +34,7 @@ class Codec:
     """Encode the PCM of one packet: one frame, or up to three."""
     decode: Callable[[bytes], bytes]
     """Decode the payload of one packet, of any length. Raises `ValueError` for a payload that is not of this codec."""
-    remembers: bool = False
+    is_stateful: bool = False
     """Whether the coding of a frame depends on the frames before it."""
     frame_units: int = field(init=False)
     """Timestamp units of one frame."""
@@ -46,11 +46,11 @@ class Codec:
         return f"{self.name}/{self.clock_rate}"
 
     def units(self, samples: int) -> int:
-        """Return the timestamp units of so many samples at 8 kHz."""
+        """Return the timestamp units of a number of samples at 8 kHz."""
         return samples * self.clock_rate // SAMPLE_RATE
 
     def is_like(self, other: Codec) -> bool:
-        """Whether a stream can change from one to the other and keep what its coder remembers."""
+        """Whether name and payload type are the same, so that a stream can keep the state of its coder."""
         return (self.name, self.payload_type) == (other.name, other.payload_type)
 
 
@@ -70,13 +70,13 @@ def _decode_alaw(payload: bytes) -> bytes:
     return audioop.alaw2lin(payload, 2)
 
 
-# G.711 codes each sample by itself, so one object without memory serves all sessions.
+# G.711 codes each sample by itself, so one stateless object serves all sessions.
 PCMU = Codec("PCMU", 0, 8000, _encode_ulaw, _decode_ulaw)
 PCMA = Codec("PCMA", 8, 8000, _encode_alaw, _decode_alaw)
 
 
 def _open_g722(payload_type: int) -> Codec:
-    # Imported with the first codec of the kind: the extra `codecs` may not be installed.
+    # Imported here, because the extra `codecs` may not be installed.
     from array import array
 
     from G722 import G722
@@ -89,7 +89,7 @@ def _open_g722(payload_type: int) -> Codec:
     def decode(payload: bytes) -> bytes:
         return bytes(decoder.decode(payload).tobytes())
 
-    return Codec("G722", payload_type, 8000, encode, decode, remembers=True)
+    return Codec("G722", payload_type, 8000, encode, decode, is_stateful=True)
 
 
 def _open_opus(payload_type: int) -> Codec:
@@ -97,7 +97,7 @@ def _open_opus(payload_type: int) -> Codec:
 
     encoder, decoder = opuslib_next.Encoder(SAMPLE_RATE, 1, "voip"), opuslib_next.Decoder(SAMPLE_RATE, 1)
     encoder.complexity = _OPUS_COMPLEXITY
-    encoder.bitrate = _OPUS_BITS
+    encoder.bitrate = _OPUS_BITS_PER_SECOND
 
     def encode(pcm: bytes) -> bytes:
         return bytes(encoder.encode(pcm, len(pcm) // 2))
@@ -111,26 +111,26 @@ def _open_opus(payload_type: int) -> Codec:
         except opuslib_next.OpusError as error:
             raise ValueError(f"Opus packet is not valid: {error}") from None
 
-    return Codec("OPUS", payload_type, 48000, encode, decode, remembers=True)
+    return Codec("OPUS", payload_type, 48000, encode, decode, is_stateful=True)
 
 
 _OPENERS: dict[str, Callable[[int], Codec]] = {"G722": _open_g722, "OPUS": _open_opus}
 _G711 = {codec.name: codec for codec in (PCMU, PCMA)}
 # 9 is assigned to G.722 (RFC 3551 §6); Opus has no number of its own, and 107 is the one that we offer.
-_USUAL_TYPES = {"G722": 9, "OPUS": 107}
+_USUAL_PAYLOAD_TYPES = {"G722": 9, "OPUS": 107}
 
 
 def open_codec(name: str, payload_type: int | None = None) -> Codec | None:
     """Return the codec of an SDP encoding name in any case (RFC 8866 §6.6); None if it is not installed."""
     name = name.upper()
     if name in _G711:
-        known = _G711[name]
-        if payload_type in (None, known.payload_type):
-            return known
-        return Codec(name, payload_type or 0, known.clock_rate, known.encode, known.decode)
+        usual = _G711[name]
+        if payload_type in (None, usual.payload_type):
+            return usual
+        return Codec(name, payload_type or 0, usual.clock_rate, usual.encode, usual.decode)
     if name not in available_codecs():
         return None
-    return _OPENERS[name](_USUAL_TYPES[name] if payload_type is None else payload_type)
+    return _OPENERS[name](_USUAL_PAYLOAD_TYPES[name] if payload_type is None else payload_type)
 
 
 @cache
@@ -138,7 +138,7 @@ def available_codecs() -> tuple[str, ...]:
     """Return the names of the codecs that are installed, the cheapest first."""
     names = list(_G711)
     for name, opener in _OPENERS.items():
-        # Opening one is the only proof: the Python package may be there without the system's library.
+        # Only opening a codec shows that it works: its Python package may be installed without the system's library.
         try:
             opener(0)
         # opuslib raises a bare Exception where the system has no libopus.
@@ -157,12 +157,12 @@ COMFORT_NOISE = 13
 
 @dataclass(frozen=True, slots=True)
 class RtpParameters:
-    """What an offer and answer agreed on for one media session."""
+    """The outcome of an offer and answer for one media session."""
 
     codec: Codec
     """The codec of both directions, with the payload type that we send."""
     telephone_event: int | None = None
-    """Payload type of the digits that we send; None: the peer takes no telephone events."""
+    """Payload type of the digits that we send; None: the peer accepts no telephone events."""
     telephone_event_rate: int = 8000
     """Hertz in which the durations of digits are counted."""
     own_payload_type: int | None = None
@@ -170,15 +170,15 @@ class RtpParameters:
     own_telephone_event: int | None = None
     comfort_noise: int = COMFORT_NOISE
     packet_frames: int = 1
-    """Frames in each packet of ours, as the peer asks for by `a=ptime`."""
+    """Frames in each of our packets, as the peer asks for by `a=ptime`."""
     control: tuple[str, int] | None = None
-    """Where RTCP goes; None: the port above the media (RFC 3605 §2.1). The media's own address under RFC 5761."""
+    """Where RTCP goes; None: the port above the media (RFC 3605 §2.1). With `rtcp-mux`: the media address."""
     keys: SrtpKeys | None = None
     """None: the media is not encrypted."""
     networks: tuple[Network, ...] = ()
     """Networks from which the peer's media may come, besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether digits are listened for in the audio, until the first telephone event."""
+    """Whether digits are detected in the audio, until the first telephone event."""
 
     @property
     def audio_types(self) -> frozenset[int]:

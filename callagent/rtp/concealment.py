@@ -1,8 +1,8 @@
 """Sound for frames that did not arrive: concealed losses, and the comfort noise that a peer describes (RFC 3389).
 
-A loss repeats the pitch period before the gap, in the manner of G.711 appendix I. A gap that is filled when the packet
-after it is already here is filled from both sides: the sound continued from before fades into the sound continued
-backwards from after. Of comfort noise only the level is used; its spectrum is left out (RFC 3389 §3.2).
+A loss repeats the pitch period before the gap, in the manner of G.711 appendix I. If the packet after the gap has
+arrived, the gap is filled from both sides: the continued earlier sound fades into the later sound, continued backwards.
+Only the level of comfort noise is used, not its spectrum (RFC 3389 §3.2).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ SILENCE = bytes(FRAME_BYTES)
 _MIN_PERIOD = 40
 _MAX_PERIOD = 120
 """Shortest and longest pitch period, in samples: 200 Hz and 66 Hz at 8 kHz."""
-_MATCH = 80
-"""Samples at the end of the sound that are compared with those one pitch period earlier."""
-_SHORT_MATCH = 40
-"""The same where only one frame of sound is there, as after a gap."""
+_MATCH_SAMPLES = 80
+"""How many samples at the end of the sound are compared with those one pitch period earlier."""
+_SHORT_MATCH_SAMPLES = 40
+"""The same number if only one frame is available, as after a gap."""
 _SEGMENTS = 8
 """Parts of a frame that have one gain each."""
 _SEGMENT_BYTES = FRAME_BYTES // _SEGMENTS
 _RAMP_BYTES = 16
 _RAMP_STEPS = 5
-"""After a loss the sound received is blended in over five steps of 1 ms."""
+"""After a loss the received sound is blended in over five steps of 1 ms."""
 _MIN_LEVEL = 8
 """Level of 16-bit samples below which there is no pitch to repeat."""
 _GAINS = (1.0, 0.9, 0.8)
@@ -38,7 +38,7 @@ _FADE_FRAMES = 5
 class Concealment:
     """The latest sound of one stream, from which missing frames are made up.
 
-    It costs about 0.2 µs for a frame received and 30 µs for a frame made up.
+    A received frame takes about 0.2 µs, and a made-up frame 30 µs.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Concealment:
         self._phase = 0
         self._made_up = 0
 
-    def received(self, frame: bytes) -> bytes:
-        """Return the frame to play: as received, or with its first 5 ms blended into what was made up before it."""
+    def receive(self, frame: bytes) -> bytes:
+        """Return the frame to play: unchanged, or with its first 5 ms blended into made-up sound before it."""
         if self._made_up:
             frame = self._blend(frame)
             self._made_up = 0
@@ -59,20 +59,20 @@ class Concealment:
 
     def conceal(self) -> bytes:
         """Return a frame in place of one that is missing."""
-        # The pitch is measured once, at the beginning of a gap: what is made up says nothing new about it.
+        # The pitch is measured once, at the beginning of a gap: made-up sound has the same pitch.
         if not self._made_up:
             self._start_cycle()
         made_up, self._made_up = self._made_up, self._made_up + 1
         if not self._cycle or made_up >= _FADE_FRAMES:
             return SILENCE
-        return _weigh(self._continue_cycle(FRAME_BYTES), [_gain(made_up + part) for part in _SEGMENT_MIDDLES])
+        return _apply_gains(self._continue_cycle(FRAME_BYTES), [_gain(made_up + part) for part in _SEGMENT_MIDDLES])
 
     def fill_gap(self, count: int, following: bytes) -> list[bytes]:
         """Return frames in place of `count` missing ones in a row; `following` is the sound right after them."""
         if not self._made_up:
             self._start_cycle()
-        # The later sound is reversed in time: then it is continued into the gap as the earlier sound is.
-        backwards = _last_period(audioop.reverse(following, 2), _SHORT_MATCH)
+        # The later sound is reversed in time, so that it can be continued into the gap like the earlier sound.
+        backwards = _last_period(audioop.reverse(following, 2), _SHORT_MATCH_SAMPLES)
         if not backwards:
             return [self.conceal() for _ in range(count)]
         length = count * FRAME_BYTES
@@ -80,17 +80,17 @@ class Concealment:
         frames = []
         for index in range(count):
             made_up = self._made_up + index
-            # The share of the later sound grows from 0 to 1 over the whole gap, the rest is the earlier sound's.
+            # The share of the later sound grows from 0 to 1 over the whole gap; the rest is the earlier sound.
             shares = [(index + part) / count for part in _SEGMENT_MIDDLES]
             future = [_gain(count - index - part) * share for part, share in zip(_SEGMENT_MIDDLES, shares, strict=True)]
-            frame = _weigh(after[index * FRAME_BYTES : (index + 1) * FRAME_BYTES], future)
+            frame = _apply_gains(after[index * FRAME_BYTES : (index + 1) * FRAME_BYTES], future)
             if self._cycle and made_up < _FADE_FRAMES:
                 past = [
                     _gain(made_up + part) * (1 - share) for part, share in zip(_SEGMENT_MIDDLES, shares, strict=True)
                 ]
-                frame = audioop.add(frame, _weigh(self._continue_cycle(FRAME_BYTES), past), 2)
+                frame = audioop.add(frame, _apply_gains(self._continue_cycle(FRAME_BYTES), past), 2)
             frames.append(frame)
-        # The last of these frames leads into the sound received, so nothing is left to blend.
+        # The last of these frames leads into the received sound, so nothing is left to blend.
         self._made_up = 0
         return frames
 
@@ -102,7 +102,7 @@ class Concealment:
 
     def _start_cycle(self) -> None:
         self._phase = 0
-        self._cycle = _last_period(self._before + self._last, _MATCH)
+        self._cycle = _last_period(self._before + self._last, _MATCH_SAMPLES)
 
     def _continue_cycle(self, length: int) -> bytes:
         cycle = self._cycle
@@ -136,7 +136,7 @@ def _last_period(history: bytes, match: int) -> bytes:
     searched = history[-2 * (_MAX_PERIOD + match) : -2 * _MIN_PERIOD]
     end = history[-2 * match :]
     offset, factor = audioop.findfit(searched, end)
-    # `findfit` ignores the sign: where the factor is negative, it has found a piece that is the end upside down.
+    # `findfit` ignores the sign: with a negative factor, the piece that it found resembles the inverted end.
     period = _MAX_PERIOD - offset if factor > 0 else _upright_period(searched, end)
     return history[-2 * period :]
 
@@ -160,7 +160,7 @@ def _gain(made_up: float) -> float:
     return max(0.0, min(_GAINS[-1], _GAINS[-1] * (1 - (made_up - len(_GAINS)) / (_FADE_FRAMES - len(_GAINS)))))
 
 
-def _weigh(frame: bytes, gains: list[float]) -> bytes:
+def _apply_gains(frame: bytes, gains: list[float]) -> bytes:
     """Return the frame with each of its segments multiplied by a gain."""
     return b"".join(
         audioop.mul(frame[index * _SEGMENT_BYTES : (index + 1) * _SEGMENT_BYTES], 2, gain)
@@ -171,11 +171,11 @@ def _weigh(frame: bytes, gains: list[float]) -> bytes:
 _TABLE_SAMPLES = 4096
 _TABLE_LEVEL = 4000.0
 _OVERLOAD = 32768.0
-"""The level of 0 dBov."""
+"""The level of 0 dBov (decibels relative to overload)."""
 
 
 class ComfortNoise:
-    """Noise as loud as one comfort noise packet describes it."""
+    """Noise of the level that one comfort noise packet names."""
 
     def __init__(self, payload: bytes) -> None:
         """Raises `ValueError` for an empty payload."""
@@ -187,15 +187,15 @@ class ComfortNoise:
     def frame(self) -> bytes:
         """Return 20 ms of the noise."""
         start = 2 * random.randrange(_TABLE_SAMPLES - FRAME_BYTES // 2)
-        return audioop.mul(_table()[start : start + FRAME_BYTES], 2, self._factor)
+        return audioop.mul(_white_noise()[start : start + FRAME_BYTES], 2, self._factor)
 
 
 @cache
-def _table() -> bytes:
+def _white_noise() -> bytes:
     """Return half a second of white noise, of which frames are cut at random places."""
     from array import array
 
-    # A seed of its own: the same noise in every process, and no other random numbers depend on it.
+    # The generator has its own seed: every process makes the same noise, and no other random numbers change.
     chance = random.Random(3389)
     samples = (round(chance.gauss(0, _TABLE_LEVEL)) for _ in range(_TABLE_SAMPLES))
     return array("h", (max(-32768, min(32767, sample)) for sample in samples)).tobytes()

@@ -1,9 +1,9 @@
-"""The jitter buffer puts packets in order and decides which are lost; `Reception` counts both for RTCP.
+"""A jitter buffer, which puts packets in order and decides which are lost, and the counts of a stream for RTCP.
 
-What arrives in order leaves at once: nothing is played out here, so a clean stream is not delayed. Behind a missing
-packet the later ones are held, until it comes, until enough later ones came, or until the bound is over. The bound
-follows the reordering seen: 40 to 200 ms. While packets still arrive in order the gap behind them does not age,
-so one packet with a corrupt number cannot make the real ones late.
+A packet that arrives in order leaves at once, so a clean stream is not delayed. Behind a missing packet the later ones
+are held until it comes, until enough later ones have come, or until a time limit. The limit follows the longest
+reordering seen: 40 to 200 ms. Each packet that arrives in order restarts the limit, so one packet with a corrupt number
+cannot make the real ones late.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from callagent.rtp.packet import RtpPacket, sequence_distance
 
 MIN_HOLD = 0.04
 MAX_HOLD = 0.2
+"""Bounds of the time limit of a gap, in seconds."""
 CAPACITY = 64
-"""Packets held behind a gap at most."""
+"""The most packets that are held behind a gap."""
 _MARGIN = 0.01
-"""Seconds that the bound is longer than the longest reordering seen."""
+"""Seconds by which the limit exceeds the longest reordering seen."""
 _DECAY = 0.998
-"""Per packet: a reordering seen once is half forgotten after 7 s."""
-_REMEMBERED = 256
-"""Numbers declared lost that are remembered, so that one that comes later is counted as late and not as new."""
+"""Factor of the limit for each packet in order: it falls to half in 7 s."""
+_MAX_GIVEN_UP = 256
+"""Numbers declared lost that are remembered, so that a packet that comes after all is counted as late."""
 
 
 class JitterBuffer:
-    """Puts the packets of one media session in order. Call `restart` when another stream begins."""
+    """The packets of one media session, put in order. Call `restart` when another stream begins."""
 
     def __init__(self) -> None:
         self.lost = 0
         self.late = 0
         self.duplicates = 0
         self.hold = MIN_HOLD
-        """Seconds that a gap may last until what is missing is given up."""
+        """Seconds that a gap may last before its packets are given up as lost."""
         self._next: int | None = None
         self._held: dict[int, RtpPacket] = {}
         self._gap_since: float | None = None
@@ -52,7 +53,7 @@ class JitterBuffer:
                 self.hold = max(MIN_HOLD, self.hold * _DECAY)
             return [packet]
         distance = sequence_distance(sequence, self._next)
-        # Its turn has passed: it was played already, or given up.
+        # The packet is too late: its number was played already, or given up.
         if distance < 0:
             self._count_old(sequence, now)
             return []
@@ -60,7 +61,7 @@ class JitterBuffer:
             self.duplicates += 1
             return []
         self._held[sequence] = packet
-        # The missing packet itself has come: gaps may last as long as this one did.
+        # The missing packet has come, so later gaps may last as long as this one did.
         if distance == 0:
             self._adapt(now - self._gap_since if self._gap_since is not None else 0.0)
             self._gap_since = now
@@ -70,7 +71,7 @@ class JitterBuffer:
         return self.expire(now)
 
     def expire(self, now: float) -> list[RtpPacket]:
-        """Give up what is missing for too long; return the packets held behind it, in order."""
+        """Give up the packets missing for too long; return the packets held behind them, in order."""
         released: list[RtpPacket] = []
         while self._gap_since is not None and self._is_over(now):
             self._give_up_gap()
@@ -78,7 +79,7 @@ class JitterBuffer:
         return released
 
     def restart(self, now: float) -> list[RtpPacket]:
-        """Begin at whatever number comes next; return the packets still held, in order."""
+        """Begin anew with the number of the next packet; return the packets still held, in order."""
         released: list[RtpPacket] = []
         while self._held:
             self._give_up_gap()
@@ -93,7 +94,7 @@ class JitterBuffer:
 
     def _is_over(self, now: float) -> bool:
         assert self._gap_since is not None
-        # As many packets as arrive within the bound show by themselves that it is over, whatever the clock says.
+        # The limit is also over when as many packets are held as arrive within it.
         enough = max(2, round(self.hold / FRAME_SECONDS)) + 1
         return now >= self._gap_since + self.hold or len(self._held) >= min(enough, CAPACITY)
 
@@ -104,7 +105,7 @@ class JitterBuffer:
         behind = min(sequence_distance(sequence, first) for sequence in self._held)
         for sequence in range(first, first + behind):
             self._given_up[sequence & 0xFFFF] = self._gap_since or 0.0
-            if len(self._given_up) > _REMEMBERED:
+            if len(self._given_up) > _MAX_GIVEN_UP:
                 del self._given_up[next(iter(self._given_up))]
         self.lost += behind
         self._next = (first + behind) & 0xFFFF
@@ -119,7 +120,7 @@ class JitterBuffer:
         return released
 
     def _count_old(self, sequence: int, now: float) -> None:
-        # A number that was given up comes after all: it was late and not lost, and the bound was too short for it.
+        # A number that was given up comes after all: it was late and not lost, and the limit was too short.
         since = self._given_up.pop(sequence, None)
         if since is None:
             self.duplicates += 1
@@ -137,7 +138,7 @@ _HALF = 0x8000
 
 
 class Reception:
-    """What receiver reports say of one received stream (RFC 3550 §6.4.1, appendix A.3 and A.8)."""
+    """The counts of one received stream for receiver reports (RFC 3550 §6.4.1, appendix A.3 and A.8)."""
 
     def __init__(self) -> None:
         self.packets = 0
@@ -151,7 +152,7 @@ class Reception:
         self._packets_before = 0
 
     def receive(self, sequence: int, timestamp: int | None, now: float, clock_rate: int) -> None:
-        """Count a packet; `timestamp` is None if it does not tell when the packet was sent."""
+        """Count a packet that arrived at `now`; `timestamp` is None if it does not tell when the packet was sent."""
         self.packets += 1
         if self._base is None:
             self._base = self._highest = sequence
@@ -169,7 +170,7 @@ class Reception:
         self._transit = transit
 
     def restart(self) -> None:
-        """Begin to count another stream; the jitter goes on."""
+        """Begin to count another stream; the jitter is kept."""
         self.packets = self._packets_before = self._expected_before = self._cycles = 0
         self._base = None
         self._transit = inf

@@ -38,14 +38,14 @@ class RtpPacket(NamedTuple):
             return tuple.__new__(cls, (kind & 0x7F, sequence, timestamp, ssrc, data[12:], kind > 0x7F, (), None))
         if flags >> 6 != VERSION:
             raise ValueError("RTP packet is not valid: it is not of version 2")
-        end = len(data) - _padding(data) if flags & 0x20 else len(data)
+        end = len(data) - _padding_length(data) if flags & 0x20 else len(data)
         start = HEADER.size + 4 * (flags & 0x0F)
         if start > end:
             raise ValueError("RTP packet is not valid: its list of contributing sources is cut off")
         csrcs = struct.unpack_from(f"!{flags & 0x0F}I", data, HEADER.size)
         extension = None
         if flags & 0x10:
-            extension = _extension(data, start, end)
+            extension = _parse_extension(data, start, end)
             start += 4 + len(extension[1])
         return cls(kind & 0x7F, sequence, timestamp, ssrc, data[start:end], kind > 0x7F, csrcs, extension)
 
@@ -76,14 +76,14 @@ def timestamp_distance(later: int, earlier: int) -> int:
     return ((later - earlier + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-def _padding(data: bytes) -> int:
+def _padding_length(data: bytes) -> int:
     padding = data[-1]
     if not 0 < padding <= len(data) - HEADER.size:
         raise ValueError("RTP packet is not valid: its padding is empty or longer than the payload")
     return padding
 
 
-def _extension(data: bytes, start: int, end: int) -> tuple[int, bytes]:
+def _parse_extension(data: bytes, start: int, end: int) -> tuple[int, bytes]:
     if start + 4 > end:
         raise ValueError("RTP packet is not valid: its extension is cut")
     profile, words = struct.unpack_from("!HH", data, start)
@@ -103,6 +103,7 @@ class TelephoneEvent:
     event: int
     """The event code; 0 to 15 are the keys of a telephone."""
     end: bool
+    """Whether the key was released."""
     duration: int
     """How long the key has been pressed since the packet's timestamp, in units of timestamps."""
     volume: int = 10
@@ -121,7 +122,7 @@ class TelephoneEvent:
 
 
 class DigitReader:
-    """Finds each key press once in the packets that repeat it; they come in the order of their sequence numbers."""
+    """Reader of key presses, each of which several packets repeat. Packets come in order of their sequence numbers."""
 
     def __init__(self) -> None:
         self._last: TelephoneEvent | None = None
@@ -169,10 +170,10 @@ PAUSE_FRAMES = 3
 FRAMES_PER_DIGIT = TONE_PACKETS + END_PACKETS + PAUSE_FRAMES
 
 
-def digit_events(digit: str, samples: int) -> list[TelephoneEvent]:
-    """Return the packets of one key press, one for each frame of `samples`. Raises `ValueError`."""
+def digit_events(digit: str, frame_units: int) -> list[TelephoneEvent]:
+    """Return the packets of one key press, one per frame of `frame_units` timestamp units. Raises `ValueError`."""
     code = DIGITS.find(digit.upper())
     if code < 0 or len(digit) != 1:
-        raise ValueError(f"'{digit}' is not a DTMF digit")
-    tone = [TelephoneEvent(code, False, samples * (index + 1)) for index in range(TONE_PACKETS)]
-    return tone + [TelephoneEvent(code, True, samples * TONE_PACKETS)] * END_PACKETS
+        raise ValueError(f"'{digit}' is not a DTMF digit (0 to 9, *, #, A to D)")
+    tone = [TelephoneEvent(code, False, frame_units * (index + 1)) for index in range(TONE_PACKETS)]
+    return tone + [TelephoneEvent(code, True, frame_units * TONE_PACKETS)] * END_PACKETS

@@ -1,9 +1,9 @@
-"""The clock of everything we send: each sender is called on its own 20 ms grid, from one thread.
+"""The sending clock: one thread calls each sender of RTP packets on its own 20 ms grid.
 
 The period is cut into ten phases of 2 ms and senders are spread over them, so that a thousand calls are ten short
 bursts and not one long one. A phase is filled before the next is begun: where there are few calls, waking up for them
-costs more than sending. Packet n of a phase is due at `origin + phase * 2 ms + n * 20 ms`, whatever happened to
-the packets before it: lateness never adds up.
+costs more than sending. Packet n of a phase is due at `origin + phase * 2 ms + n * 20 ms`, however late
+the packets before it were: lateness never adds up.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from callagent.log import get_logger
 EXIT_STATUS = 70
 """Exit status of a process whose sending clock died (`EX_SOFTWARE` of sysexits)."""
 PHASES = 10
-FILLED = 25
-"""Senders of a phase before another phase is begun; when all ten are full they grow evenly."""
-BURST = 3
-"""Packets a late sender may send at once; what is missed beyond them is skipped as a jump of the timestamp."""
+SENDERS_PER_PHASE = 25
+"""Senders that a phase has before another phase is begun; when all ten have as many, they grow evenly."""
+MAX_BURST = 3
+"""Packets that a late sender may send at once; older frames are skipped, as a jump of the timestamp."""
 
 
 log = get_logger(__name__)
@@ -34,13 +34,13 @@ def _end_process() -> None:
 
 
 class Sender(Protocol):
-    """Called on the pump's thread. Never blocks."""
+    """A sender, which is called on the pump's thread and never blocks."""
 
     def send(self, due: float, skipped: int) -> None:
         """Send the packet due at `due`, after `skipped` frames that will never be sent."""
 
     def fail(self, error: Exception) -> None:
-        """`send` raised `error`."""
+        """Handle an exception that `send` raised."""
 
 
 class PumpHandle:
@@ -55,7 +55,7 @@ class PumpHandle:
         self.lock = threading.RLock()
 
     def send(self, due: float, skipped: int) -> None:
-        """Call the sender, unless it was removed; its exceptions are its own."""
+        """Call the sender, unless it was removed; an exception goes to its `fail`."""
         with self.lock:
             sender = self.sender
             if sender is None:
@@ -75,7 +75,7 @@ class _Phase:
     def __init__(self) -> None:
         self.start = 0.0
         self.tick = 0
-        # Replaced as a whole, never changed: the thread may be walking the old one.
+        # Replaced as a whole, never changed, because the thread may be iterating over the old one.
         self.handles: tuple[PumpHandle, ...] = ()
 
     def due(self, ahead: int = 0) -> float:
@@ -85,7 +85,7 @@ class _Phase:
 
 
 class Pump:
-    """Calls all senders on their grids; `start` runs `send_due` on a thread of its own.
+    """The clock that calls all senders on their grids; `start` runs `send_due` on a thread of its own.
 
     Senders may be added and removed from any thread.
     """
@@ -103,9 +103,9 @@ class Pump:
         """When the thread last looked for due packets; None while there are no senders."""
 
     def start(self) -> None:
-        """Begin to send; once."""
+        """Start the thread. Called once."""
         self._stopping = False
-        self._thread = threading.Thread(target=self._live, name="rtp-pump", daemon=True)
+        self._thread = threading.Thread(target=self._run_until_error, name="rtp-pump", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class Pump:
             phase = self._phases[number]
             if not phase.handles:
                 phase.start = self._origin + number * FRAME_SECONDS / PHASES
-                # One period ahead at least: the thread may be asleep for that long.
+                # At least one period ahead, because the thread may be asleep for that long.
                 phase.tick = int((now - phase.start) / FRAME_SECONDS) + 2
             handle = PumpHandle(number, sender)
             phase.handles = (*phase.handles, handle)
@@ -146,7 +146,7 @@ class Pump:
     def _next_phase(self) -> int:
         """Return the phase of the next sender: the fullest that has room, so that few phases wake the thread."""
         sizes = [len(phase.handles) for phase in self._phases]
-        roomy = [number for number in range(PHASES) if sizes[number] < FILLED]
+        roomy = [number for number in range(PHASES) if sizes[number] < SENDERS_PER_PHASE]
         return max(roomy, key=sizes.__getitem__) if roomy else min(range(PHASES), key=sizes.__getitem__)
 
     def send_due(self, now: float) -> float | None:
@@ -157,10 +157,10 @@ class Pump:
         return min((phase.due() for phase in self._phases if phase.handles), default=None)
 
     def _send_phase(self, phase: _Phase, now: float) -> None:
-        # Count the frames due by now: one, or more after a stall. The newest BURST are sent and the others are skipped.
+        # Count the frames due by now: one, or more after a stall. The newest MAX_BURST are sent, the others skipped.
         # The millionth of a frame makes up for rounding, which would put a packet off by a whole wait.
         count = int((now - phase.due()) / FRAME_SECONDS + 1e-6) + 1
-        skipped = max(0, count - BURST)
+        skipped = max(0, count - MAX_BURST)
         dues = [phase.due(ahead) for ahead in range(skipped, count)]
         following = phase.tick + count
         for handle in phase.handles:
@@ -168,7 +168,7 @@ class Pump:
             for due in dues[1:]:
                 handle.send(due, 0)
         with self._lock:
-            # Not below what add() has set meanwhile.
+            # add() may have set a later tick meanwhile.
             phase.tick = max(phase.tick, following)
 
     @property
@@ -176,11 +176,11 @@ class Pump:
         """The identifier of the thread that sends."""
         return None if self._thread is None else self._thread.ident
 
-    def _live(self) -> None:
+    def _run_until_error(self) -> None:
         try:
             self._run()
         except BaseException:
-            # Without this thread every call is dead air: no process is better than one that goes on answering.
+            # Without this thread all calls are silent: the process must not live on and answer more of them.
             try:
                 log.exception("sending_clock_died")
             finally:
@@ -197,6 +197,6 @@ class Pump:
                     self._wake.wait()
                 continue
             wait = due - time.monotonic()
-            # Never longer than a frame: a sender that add() brings meanwhile must not be late.
+            # Never longer than a frame, so that a sender added meanwhile is not late.
             if wait > 0:
                 time.sleep(min(wait, FRAME_SECONDS))

@@ -1,12 +1,12 @@
 """The receiving side of a media session, without its socket: from datagrams to frames and digits.
 
-`Remote` decides by address whose packets are taken; it is the defence against RTP bleed and injection. The SDP names an
-address. Packets from another IP are always refused, unless the trunk has media networks of its own. A NAT may change
-the port, so another port of the same IP is latched, once: after its first packet if the stream is authentic (SRTP), or
-else after five packets with ascending sequence numbers, of which the first four are then played late. So single packets
-that an attacker sends to all our ports are neither played nor answered. A packet from the port that the SDP names ends
-the latching at any time: a trunk may send all its media from one IP, and the stale stream of an earlier call must not
-stay latched.
+`Remote` decides by address whose packets are accepted, which is the defence against RTP bleed and injection. The SDP
+names an address. Packets from another IP are always refused, unless the trunk has media networks of its own. A NAT may
+change the port, so another port of the same IP is latched, once: after its first packet if the stream is authentic
+(SRTP), or else after five packets with ascending sequence numbers, of which the first four are then played late. So
+single packets that an attacker sends to all our ports are neither played nor answered. A packet from the port that the
+SDP names ends the latching at any time: a trunk may send all its media from one IP, and the stale stream of an earlier
+call must not stay latched.
 
 `Source` decides by synchronisation source and sequence number which stream is followed (RFC 3550 §8.2 and appendix
 A.1). A packet whose number is near the last one is taken at once. Another source, or a number far away, is followed
@@ -33,12 +33,12 @@ from callagent.rtp.srtp import SrtpKeys, SrtpReceiver
 
 Address = tuple[str, int]
 
-_PROOF_PACKETS = 5
-"""Packets with ascending numbers after which a port that the SDP does not name counts as the peer's."""
+_STREAM_PACKETS = 5
+"""Packets with ascending numbers after which a port that the SDP does not name is taken for the peer's."""
 _MAX_GAP = 50
 """Largest step of the sequence number between two of these packets; after a larger one, counting starts again."""
 _MAX_CANDIDATES = 8
-"""Ports that the SDP does not name and that are watched at the same time."""
+"""How many ports that the SDP does not name are watched at the same time."""
 
 
 class _State(Enum):
@@ -61,7 +61,7 @@ class _Candidate:
         self.packets = [(packet, now)]
 
     def add(self, packet: RtpPacket, now: float) -> bool:
-        """Add a packet; return whether it completes the proof that this is a stream."""
+        """Add a packet; return whether there are now enough packets to be a stream."""
         gap = (packet.sequence - self.packets[-1][0].sequence) & 0xFFFF
         # The network may repeat and reorder packets: a repeated or slightly older number is not counted.
         if gap >= 0x10000 - _MAX_GAP or not gap:
@@ -69,11 +69,11 @@ class _Candidate:
         if gap > _MAX_GAP:
             self.packets.clear()
         self.packets.append((packet, now))
-        return len(self.packets) >= _PROOF_PACKETS
+        return len(self.packets) >= _STREAM_PACKETS
 
 
 class Remote:
-    """The peer's media address, and which packets are from there."""
+    """The peer's media address, and the decision which packets come from it."""
 
     def __init__(self, address: Address, networks: Sequence[IPv4Network | IPv6Network] = ()) -> None:
         """`address` is the one in the SDP. Raises `ValueError` if it is no IP address: names are not looked up."""
@@ -83,11 +83,11 @@ class Remote:
         self._networks = networks
         self._state = _State.WAITING
         self._candidates: dict[Address, _Candidate] = {}
-        self.proof: list[tuple[RtpPacket, float]] = []
-        """Earlier packets with their arrival times, until `take_proof` returns them."""
+        self.early_packets: list[tuple[RtpPacket, float]] = []
+        """Packets from before the latching, with their arrival times, until `take_early_packets` returns them."""
 
     def accept(self, source: Address, packet: RtpPacket, now: float, *, authentic: bool) -> bool:
-        """Return whether a packet from `source` is the peer's; this may change `address` and fill `proof`."""
+        """Return whether a packet from `source` is the peer's; this may change `address` and fill `early_packets`."""
         # This runs for each packet, so the common case is decided by one comparison of two tuples.
         if source == self._named:
             if self._state is not _State.NAMED:
@@ -97,7 +97,7 @@ class Remote:
             return True
         if (
             self._state is _State.WAITING
-            and self.accept_host(source)
+            and self.is_peer_host(source)
             and (authentic or self._is_stream(source, packet, now))
         ):
             self._state = _State.LATCHED
@@ -105,12 +105,12 @@ class Remote:
             self._candidates.clear()
         return self._state is _State.LATCHED and source == self.address
 
-    def take_proof(self) -> list[tuple[RtpPacket, float]]:
-        """Return the packets, with their arrival times, that came before the one that proved them to be the peer's."""
-        proof, self.proof = self.proof, []
-        return proof
+    def take_early_packets(self) -> list[tuple[RtpPacket, float]]:
+        """Return and forget the packets that came before the one that latched their port, with their arrival times."""
+        packets, self.early_packets = self.early_packets, []
+        return packets
 
-    def accept_host(self, source: Address) -> bool:
+    def is_peer_host(self, source: Address) -> bool:
         """Return whether `source` is the peer's machine. Its port does not matter: RTCP comes from another one."""
         if source[0] in (self._named[0], self.address[0]):
             return True
@@ -121,9 +121,9 @@ class Remote:
         if candidate is not None:
             if not candidate.add(packet, now):
                 return False
-            self.proof = candidate.packets[:-1]
+            self.early_packets = candidate.packets[:-1]
             return True
-        # So many ports mean an attack. Forgetting them costs the real peer 100 ms, for five new packets.
+        # So many ports are a sign of an attack. The real peer loses 100 ms, because it needs five new packets.
         if len(self._candidates) >= _MAX_CANDIDATES:
             self._candidates.clear()
         self._candidates[source] = _Candidate(packet, now)
@@ -220,7 +220,7 @@ Received = bytes | str
 
 
 class RtpReceiver:
-    """The receiver of a media session. Its methods take the monotonic time and return frames and digits."""
+    """The receiver of a media session. Its methods take the monotonic time in seconds and return frames and digits."""
 
     def __init__(self, parameters: RtpParameters, now: float) -> None:
         self.remote: Remote | None = None
@@ -257,7 +257,7 @@ class RtpReceiver:
         return self._source.ssrc
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether the peer is silent and has described the noise of its silence."""
         return self._noise is not None
 
@@ -276,7 +276,7 @@ class RtpReceiver:
         return self.refused + self._source.refused
 
     def connect(self, remote: Address, parameters: RtpParameters, now: float) -> None:
-        """Take over what an offer and answer agreed on; a new address is followed at once.
+        """Apply the outcome of an offer and answer; a new address is followed at once.
 
         Raises `ValueError` for a host name or a key that is not valid, and has changed nothing then.
         """
@@ -299,7 +299,7 @@ class RtpReceiver:
             self._in_band = InBandDigits()
 
     def hold(self, held: bool, now: float) -> None:
-        """Stop or resume the audio. While the call is held, what the peer plays (music) is not for us."""
+        """Stop or resume the audio. While the call is held, audio of the peer, such as music, is dropped."""
         self._held = held
         self._audio_heard = now
         self._filled = 0
@@ -314,17 +314,17 @@ class RtpReceiver:
             return []
         received: list[Received] = []
         assert self.remote is not None
-        if self.remote.proof:
-            # These packets were counted as refused when they came; this one has shown that they were the peer's.
-            for earlier, came in self.remote.take_proof():
+        if self.remote.early_packets:
+            # These packets were counted as refused when they came; the latest one has shown that they are the peer's.
+            for earlier, came in self.remote.take_early_packets():
                 self.refused -= 1
                 self._accept_packet(earlier, came, received)
         self._accept_packet(packet, now, received)
         return received
 
     def open_control(self, data: bytes, source: Address, now: float) -> bytes | None:
-        """Return the RTCP packet in a datagram, decrypted; None if it is a stranger's or not authentic."""
-        if self.remote is not None and self.remote.accept_host(source):
+        """Return the decrypted RTCP packet of a datagram; None if it comes from a stranger or is not authentic."""
+        if self.remote is not None and self.remote.is_peer_host(source):
             try:
                 return data if self._secure is None else self._secure.unprotect_rtcp(data, now)
             except ValueError:
@@ -344,7 +344,7 @@ class RtpReceiver:
         silent_since = self._audio_heard if self._noise else max(self._audio_heard, self.last_packet_at or 0.0)
         if self._held or now - silent_since < (DRY_SECONDS if self._noise is None else 0.0):
             return received
-        # Stay behind the clock for as long as the buffer may hold a packet: a frame too many cannot be taken back.
+        # Stay behind the clock as long as the buffer may hold a packet, because surplus frames cannot be taken back.
         late = 0.0 if self._noise else self.buffer.hold
         due = int((now - self._audio_heard - late) / FRAME_SECONDS + 1e-6) - self._filled
         for _ in range(min(due, _MAX_DRY_FRAMES)):
@@ -366,8 +366,8 @@ class RtpReceiver:
             return None
         try:
             if self._secure is not None:
-                # Before decryption, which costs more than the comparison: a flood of strangers stays cheap.
-                if not self.remote.accept_host(source):
+                # The address is compared before decryption, which costs more: a flood from strangers stays cheap.
+                if not self.remote.is_peer_host(source):
                     return None
                 data = self._secure.unprotect(data, now)
             packet = RtpPacket.parse(data)
@@ -396,7 +396,7 @@ class RtpReceiver:
             self._play(ordered, now, received)
 
     def _restart(self, now: float) -> list[Received]:
-        """Return what the old stream still held, and forget its numbers and timestamps."""
+        """Return the frames and digits still held of the old stream, and forget its numbers and timestamps."""
         received: list[Received] = []
         for packet in self.buffer.restart(now):
             self._play(packet, now, received)
@@ -409,7 +409,7 @@ class RtpReceiver:
         return received
 
     def _play(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
-        """Append what the packet says to `received`; the buffer has put packets in order before."""
+        """Append the frames or the digit of a packet to `received`. Packets come in order."""
         if self._sequence is not None and packet.sequence != self._sequence:
             self._lost = True
         self._sequence = (packet.sequence + 1) & 0xFFFF
@@ -433,7 +433,7 @@ class RtpReceiver:
             self.refused += 1
             self._lost = True
             return
-        # A gap in time: silence that was not sent, or packets that were lost (`_lost` tells which).
+        # There is a gap in time: silence that was not sent, or lost packets (`_lost` tells which).
         if self._filled or packet.timestamp != self._timestamp:
             self._fill(packet.timestamp, pcm, received)
         self._expect_audio(packet.timestamp + self._codec.units(len(pcm) // 2), now)
@@ -448,7 +448,7 @@ class RtpReceiver:
         for frame in frames:
             if self._in_band is not None and (digit := self._in_band.receive(frame)):
                 received.append(digit)
-            received.append(self._concealment.received(frame))
+            received.append(self._concealment.receive(frame))
 
     def _play_noise(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         try:
@@ -462,7 +462,7 @@ class RtpReceiver:
         self._concealment.silence()
 
     def _expect_audio(self, timestamp: int, now: float) -> None:
-        """Expect the next audio at `timestamp`: all before it was received."""
+        """Expect the next audio at `timestamp`, because all audio before it was received."""
         self._timestamp = timestamp & 0xFFFFFFFF
         self._audio_heard = now
         self._filled = 0

@@ -16,7 +16,9 @@ RECEIVER_REPORT = 201
 SOURCE_DESCRIPTION = 202
 GOODBYE = 203
 INTERVAL_SECONDS = 5.0
+"""The average time between our reports."""
 _NTP_EPOCH = 2208988800
+"""Seconds from 1900, where NTP time begins, to 1970."""
 _HEADER = struct.Struct("!BBH")
 _SENDER_INFO = struct.Struct("!QIII")
 _BLOCK = struct.Struct("!IIIIII")
@@ -67,19 +69,19 @@ class Report:
         if self.ntp_time is not None:
             kind = SENDER_REPORT
             body += _SENDER_INFO.pack(self.ntp_time, self.rtp_time, self.packets & 0xFFFFFFFF, self.octets & 0xFFFFFFFF)
-        return _packet(kind, len(self.blocks), body + b"".join(map(bytes, self.blocks)))
+        return _make_packet(kind, len(self.blocks), body + b"".join(map(bytes, self.blocks)))
 
 
 def parse_reports(data: bytes) -> list[Report]:
     """Return the reports of a compound packet (§6.1); other packets in it are skipped. Raises `ValueError`."""
     reports = (SENDER_REPORT, RECEIVER_REPORT)
-    return [_parse_report(kind, count, body) for kind, count, body in _packets(data) if kind in reports]
+    return [_parse_report(kind, count, body) for kind, count, body in _split_compound(data) if kind in reports]
 
 
 def parse_goodbyes(data: bytes) -> list[int]:
     """Return the sources whose streams this compound packet ends (§6.6). Raises `ValueError`."""
     ended: list[int] = []
-    for kind, count, body in _packets(data):
+    for kind, count, body in _split_compound(data):
         if kind == GOODBYE:
             if len(body) < 4 * count:
                 raise ValueError("RTCP goodbye is not valid")
@@ -87,7 +89,7 @@ def parse_goodbyes(data: bytes) -> list[int]:
     return ended
 
 
-def _packets(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _split_compound(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield type, count and body of each packet of a compound one. Raises `ValueError` at the first invalid one."""
     position = 0
     while position < len(data):
@@ -105,9 +107,9 @@ def compound_packet(report: Report, name: str, *, goodbye: bool = False) -> byte
     """Return a compound packet: a report, the canonical name that must follow it (§6.1, §6.5.1), an optional BYE."""
     text = name.encode()
     chunk = struct.pack("!IBB", report.ssrc, 1, len(text)) + text
-    last = _packet(GOODBYE, 1, struct.pack("!I", report.ssrc)) if goodbye else b""
+    last = _make_packet(GOODBYE, 1, struct.pack("!I", report.ssrc)) if goodbye else b""
     # The chunk ends with at least one zero octet, at a multiple of four (§6.5).
-    return bytes(report) + _packet(SOURCE_DESCRIPTION, 1, chunk + bytes(4 - len(chunk) % 4)) + last
+    return bytes(report) + _make_packet(SOURCE_DESCRIPTION, 1, chunk + bytes(4 - len(chunk) % 4)) + last
 
 
 def ntp_time(wall_clock: float) -> int:
@@ -122,7 +124,7 @@ def middle_bits(ntp: int) -> int:
 
 def round_trip(block: ReportBlock, arrived: int) -> float | None:
     """Return the round-trip seconds from a block about us that arrived at NTP time `arrived` (§6.4.1), or None."""
-    # The peer had not received a sender report of ours yet.
+    # The peer had not yet received any of our sender reports.
     if not block.last_report:
         return None
     units = (middle_bits(arrived) - block.last_report - block.delay) & 0xFFFFFFFF
@@ -130,7 +132,7 @@ def round_trip(block: ReportBlock, arrived: int) -> float | None:
     return units / 65536 if units < 60 * 65536 else None
 
 
-def _packet(kind: int, count: int, body: bytes) -> bytes:
+def _make_packet(kind: int, count: int, body: bytes) -> bytes:
     return _HEADER.pack(VERSION << 6 | count, kind, len(body) // 4) + body
 
 
@@ -157,23 +159,23 @@ _MIN_PACKETS_SENT = 250
 """Packets that we must have sent (five seconds) before a peer's report without a block about us means that it receives
 nothing."""
 _MIN_FRACTION_UNHEARD = 230
-"""Fraction lost, in 1/256, from which on the peer counts as not hearing us: nine packets in ten."""
+"""The fraction lost, in 1/256, from which we assume that the peer does not hear us: nine packets in ten."""
 
 
 class Reports:
-    """The RTCP of one media session: the schedule of our reports and the figures of the peer's."""
+    """The RTCP of one media session: the schedule of our reports, and the figures from those of the peer."""
 
     def __init__(self, name: str, now: float) -> None:
         self.due = 0.0
-        """When the next report is to be sent."""
+        """The monotonic time at which the next report is to be sent."""
         self.received = 0
         """Reports received from the peer about our stream."""
         self.ended_at: float | None = None
-        """When the peer's BYE for its present stream arrived."""
+        """The monotonic time at which the peer's BYE for its present stream arrived."""
         self.one_way = False
         """Whether the peer does not hear us, by its last report."""
         self.peer_lost = 0
-        """Packets of ours that the peer has lost."""
+        """How many of our packets the peer has lost."""
         self.peer_jitter = 0
         """In units of the timestamps that we send."""
         self.round_trip = 0.0
@@ -189,7 +191,7 @@ class Reports:
         return compound_packet(self._report(sender, receiver, wall_clock), self._name)
 
     def goodbye(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
-        """Return the last report, with a BYE: our stream ends (RFC 3550 §6.6)."""
+        """Return the last report, with the BYE that ends our stream (RFC 3550 §6.6)."""
         self._schedule(now)
         return compound_packet(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
 
@@ -207,7 +209,7 @@ class Reports:
         except ValueError:
             receiver.refused += 1
             return
-        # A BYE for another source is an earlier stream's, or forged by somebody who does not hear this one.
+        # A BYE for another source belongs to an earlier stream, or is forged by somebody who does not hear this one.
         if receiver.ssrc in ended:
             self.ended_at = now
         for report in reports:
@@ -244,5 +246,5 @@ class Reports:
         )
 
     def _schedule(self, now: float) -> None:
-        # Spread over half to one and a half intervals (RFC 3550 §6.2): sessions must not report in step.
+        # Half to one and a half intervals (RFC 3550 §6.2), so that sessions do not report in step.
         self.due = now + INTERVAL_SECONDS * random.uniform(0.5, 1.5)

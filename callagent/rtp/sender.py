@@ -1,6 +1,6 @@
-"""The sending side of a media session, without its socket: audio or key presses, numbered and stamped without a gap.
+"""The sending side of a media session, without its socket: packets of audio or key presses, without a gap in time.
 
-A packet holds one frame, or two or three where the peer asks for longer ones.
+A packet holds one frame, or two or three if the peer asks for longer packets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DigitStep = TelephoneEvent | bytes | None
 
 
 class RtpSender:
-    """Makes the packets of one stream. The pump's thread calls `frame_to_send` and `skip`, the event loop the rest."""
+    """The packets of one stream. The pump's thread calls `frame_to_send` and `skip`, the event loop all the rest."""
 
     def __init__(self, codec: Codec) -> None:
         self.ssrc = secrets.randbits(32)
@@ -40,15 +40,15 @@ class RtpSender:
         self.use(RtpParameters(codec))
 
     def use(self, parameters: RtpParameters) -> None:
-        """Send as the last offer and answer agreed, from the next frame on."""
+        """Apply the outcome of an offer and answer from the next frame on."""
         codec, present = parameters.codec, self._negotiated[0]
-        # The peer's decoder remembers our stream, so an encoder of the same codec goes on with its memory.
+        # The peer's decoder has a state of our stream, so an encoder of the same codec continues with its own.
         codec = present if codec.is_like(present) else codec
-        # Encoded once here instead of fifty times a second while the agent is silent.
-        silence = None if codec.remembers else codec.encode(_SILENCE)
+        # Silence is encoded once here instead of fifty times a second while the agent is silent.
+        silence = None if codec.is_stateful else codec.encode(_SILENCE)
         self._event_units = parameters.telephone_event_rate // FRAMES_PER_SECOND
         self._collected = []
-        # One assignment of a tuple: the pump sees all of the old or all of the new.
+        # One assignment of a tuple: the pump sees either all old values or all new ones.
         self._negotiated = (codec, silence, parameters.telephone_event, parameters.packet_frames)
 
     def press(self, digits: str) -> None:
@@ -62,12 +62,12 @@ class RtpSender:
         self._steps.extend(frames)
 
     @property
-    def pressing(self) -> bool:
+    def is_pressing(self) -> bool:
         """Whether digits are still to be sent."""
         return bool(self._steps)
 
-    def release(self) -> None:
-        """Forget the digits not yet sent."""
+    def drop_digits(self) -> None:
+        """Drop the digits and tones that are not yet sent."""
         self._steps.clear()
 
     def skip(self, frames: int) -> None:
@@ -111,8 +111,8 @@ class RtpSender:
         self._collected.clear()
         marker, self._talkspurt_starts = self._talkspurt_starts, False
         # The timestamp of a packet is that of its first sample (RFC 3550 §5.1).
-        began = (self.timestamp - (count - 1) * codec.frame_units) & 0xFFFFFFFF
-        return self._packet(codec.payload_type, began, marker, payload)
+        start = (self.timestamp - (count - 1) * codec.frame_units) & 0xFFFFFFFF
+        return self._packet(codec.payload_type, start, marker, payload)
 
     def _event_packet(self, event: TelephoneEvent, payload_type: int) -> bytes:
         # All packets of an event have the timestamp of its beginning; the first is marked (RFC 4733 §2.2.1, §2.2.2).

@@ -1,6 +1,6 @@
 """A media session on its sockets and ports: the only I/O of this package besides the pump's thread.
 
-Receiving runs on the event loop, from the socket to the sink without a queue or a task; sending runs on the pump's
+Receiving runs on the event loop, from the socket to the sink without a queue or a task. Sending runs on the pump's
 thread.
 """
 
@@ -39,7 +39,7 @@ class PortsExhausted(Exception):
 
 
 class RtpPorts:
-    """The even ports from `first` to `last`; RTCP uses the odd port above each (RFC 3550 §11). For one event loop."""
+    """The even ports from `first` to `last`; RTCP uses the odd port above each (RFC 3550 §11). Not thread-safe."""
 
     def __init__(
         self,
@@ -50,12 +50,13 @@ class RtpPorts:
         rest_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """A released port is not used again for `rest_seconds`."""
         self.host = host
         self._range = range(first, last + 2)
         self._held: set[int] = set()
         self._free = list(range(first + first % 2, last + 1, 2))
         if not self._free or not 0 < first <= last <= 65535:
-            raise ValueError(f"'{first}-{last}' holds no even port")
+            raise ValueError(f"'{first}-{last}' holds no even port: media needs one between 1 and 65535")
         self._count = len(self._free)
         self._resting: deque[tuple[float, int]] = deque()
         self._rest_seconds = rest_seconds
@@ -65,22 +66,22 @@ class RtpPorts:
     @property
     def free_share(self) -> float:
         """The share of ports that are free, 0.0 to 1.0."""
-        self._wake_rested()
+        self._free_rested()
         return len(self._free) / self._count
 
     def covers(self, port: int) -> bool:
-        """Whether media or RTCP of ours may at some time be at this port."""
+        """Whether the port is in the range that our media and RTCP use."""
         return port in self._range
 
     def holds(self, port: int) -> bool:
-        """Whether the media or the RTCP of a session of ours is at this port now."""
+        """Whether one of our sessions uses this port now, for media or RTCP."""
         return port - port % 2 in self._held
 
     def bind(self) -> socket.socket:
         """Return a non-blocking socket bound to a random free port. Raises `PortsExhausted`."""
-        self._wake_rested()
+        self._free_rested()
         while self._free:
-            # At random, so that an attacker cannot derive the next call's port from the last one's.
+            # Random, so that an attacker cannot derive the port of the next call from the last one.
             index = self._random.randrange(len(self._free))
             port = self._free[index]
             self._free[index] = self._free[-1]
@@ -89,8 +90,8 @@ class RtpPorts:
                 opened = self._open(port)
             except OSError as error:
                 self.release(port)
-                # Another program has this port: the next one is tried. Everything else, as a lack of descriptors, would
-                # fail for all ports alike.
+                # Another program has this port, so the next one is tried. Other errors, such as a lack of descriptors,
+                # would be the same for all ports.
                 if error.errno not in _IN_USE:
                     raise
             else:
@@ -106,11 +107,11 @@ class RtpPorts:
             return None
 
     def release(self, port: int) -> None:
-        """Take back a port whose socket is closed. It rests, so that a peer's late packets miss the next call."""
+        """Take back a port whose socket is closed. It rests, so that late packets do not reach the next call."""
         self._held.discard(port)
         self._resting.append((self._clock() + self._rest_seconds, port))
 
-    def _wake_rested(self) -> None:
+    def _free_rested(self) -> None:
         now = self._clock()
         while self._resting and self._resting[0][0] <= now:
             self._free.append(self._resting.popleft()[1])
@@ -138,14 +139,14 @@ class RtpSettings:
     first_packet_timeout: float = 30.0
     packet_timeout: float = 20.0
     hold_timeout: float = 300.0
-    """Also of a peer that is not expected to send: one that only listens, one whose silence is a description of noise
-    (it may send nothing as long as the noise stays, RFC 3389 §3.4), and a caller whom the agent still asks to speak."""
+    """Also applies to a peer that is not expected to send: one that only listens, one that has described its noise (it
+    may send nothing while the noise stays, RFC 3389 §3.4), and a caller who is not yet expected to speak."""
     goodbye_timeout: float = 10.0
-    """After an RTCP BYE that no packet follows: the peer's BYE is lost or late, or its stream goes on elsewhere."""
+    """After an RTCP BYE that no packet follows: the BYE of SIP is lost or late, or the stream goes on elsewhere."""
 
 
 class MediaTimeout:
-    """Decides how long a silence of the peer is waited for. It expires once."""
+    """The time limit of a silence of the peer. It expires once."""
 
     def __init__(self, settings: RtpSettings, now: float) -> None:
         self._settings = settings
@@ -154,7 +155,7 @@ class MediaTimeout:
         self._expired = False
 
     def restart(self, now: float) -> None:
-        """Count from now: packets are expected from here on."""
+        """Count the silence from now on."""
         self._since = now
 
     def hold(self, held: bool, now: float) -> None:
@@ -164,20 +165,20 @@ class MediaTimeout:
     def expire(
         self, heard: float | None, now: float, *, expected: bool = True, goodbye: float | None = None
     ) -> str | None:
-        """Return what was waited for in vain, or None; `heard` is when the last packet arrived.
+        """Return a description of the timeout, or None before it; `heard` is when the last packet arrived.
 
-        `expected`: whether the peer ought to send. `goodbye`: when its RTCP BYE arrived.
+        `expected` tells whether the peer ought to send, and `goodbye` when its RTCP BYE arrived.
         """
         last = max(self._since, heard or self._since)
-        what, limit = "no media", self._limit(heard, expected=expected)
+        problem, limit = "no media", self._limit(heard, expected=expected)
         # A BYE that no packet follows shortens the wait; one that packets followed ended an earlier stream of the peer.
         if goodbye is not None and goodbye >= last and expected and not self._held:
             ends = min(last + limit, goodbye + self._settings.goodbye_timeout)
-            what, limit = "no media after a goodbye", ends - last
+            problem, limit = "no media after a goodbye", ends - last
         if self._expired or now - last < limit:
             return None
         self._expired = True
-        return f"{what} for {limit:.3g} s"
+        return f"{problem} for {limit:.3g} s"
 
     def _limit(self, heard: float | None, *, expected: bool) -> float:
         if self._held or not expected:
@@ -189,6 +190,7 @@ log = get_logger(__name__)
 
 TICK_SECONDS = 0.1
 _MAX_DATAGRAM = 2048
+"""Octets that are read of a datagram; the MTU of Ethernet is 1500."""
 
 
 class _Stream(NamedTuple):
@@ -204,7 +206,7 @@ class _Stream(NamedTuple):
 
 
 class NoTelephoneEvent(Exception):
-    """The peer did not agree to telephone events (RFC 4733): digits have to go another way, as by SIP INFO."""
+    """The peer did not agree to telephone events (RFC 4733): digits have to go another way, such as SIP INFO."""
 
 
 class RtpSession:
@@ -217,7 +219,7 @@ class RtpSession:
         self.on_digit: Callable[[str], None] = _ignore
         """Called on the loop once with each digit."""
         self.on_timeout: Callable[[str], None] = _ignore
-        """Called on the loop, once, with what was waited for in vain."""
+        """Called on the loop, once, with a description of the timeout."""
         self.on_send_error: Callable[[Exception], None] = _log_send_error
         """Called on the loop with the first exception of the source; the peer hears silence in its place."""
         self._loop = loop
@@ -230,19 +232,19 @@ class RtpSession:
         self._stream: _Stream | None = None
         """Made when it is first needed: a call that is refused has none."""
         self._refused_early = 0
-        """Datagrams that came before there was a stream, when nobody may send to us yet."""
+        """Datagrams that came before there was a stream, when nobody has been told to send to us."""
         self._sink: Callable[[bytes, float], None] | None = None
         self._source: Callable[[], bytes | None] | None = None
         self._secure: SrtpSender | None = None
         self._destination: Address | None = None
-        self._held = self._closed = self._reported = False
-        self._expecting = True
+        self._held = self._closed = self._send_error_reported = False
+        self._expects_media = True
         self._timeout = MediaTimeout(settings or RtpSettings(), self._opened_at)
         self._handle: PumpHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._pressed = asyncio.Event()
+        self._digits_sent = asyncio.Event()
         self.send_errors = 0
-        """Packets the kernel did not take: no route, port unreachable, full buffer."""
+        """Packets that the kernel did not accept: no route, port unreachable, full buffer."""
         self._lateness = 0.0
         loop.add_reader(self._socket, self._read)
         if self._control is not None:
@@ -252,7 +254,7 @@ class RtpSession:
     # For the leg
 
     def connect(self, remote: tuple[str, int], parameters: RtpParameters) -> None:
-        """Send and receive as an offer and answer agreed, the first or a later one.
+        """Apply the outcome of an offer and answer, the first or a later one.
 
         Raises `ValueError` for a host name or a key that is not valid, and has changed nothing then.
         """
@@ -260,7 +262,7 @@ class RtpSession:
         first = self._destination is None
         # Both keys are tried before anything changes, ours here and the peer's in `receiver.connect`.
         secure = _secure_sender(parameters.keys, self._secure)
-        receiver, sender, _ = self._first_stream(parameters)
+        receiver, sender, _ = self._get_stream(parameters)
         receiver.connect(remote, parameters, now)
         self._secure = secure
         sender.use(parameters)
@@ -271,7 +273,7 @@ class RtpSession:
             self._timeout.restart(now)
 
     def hold(self, held: bool) -> None:
-        """Hold or resume: while held nothing is sent, the source is not asked, and the sink is not called."""
+        """Hold or resume. While held, nothing is sent, and neither source nor sink is called."""
         if held == self._held:
             return
         now = time.monotonic()
@@ -283,10 +285,10 @@ class RtpSession:
         self._held = held
 
     def expect(self, expecting: bool) -> None:
-        """Say whether the peer ought to send: a silence ends after `packet_timeout` then, else as late as on hold."""
-        if expecting and not self._expecting:
+        """Say whether the peer ought to send. If so, its silence ends after `packet_timeout`, else `hold_timeout`."""
+        if expecting and not self._expects_media:
             self._timeout.restart(time.monotonic())
-        self._expecting = expecting
+        self._expects_media = expecting
 
     def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:
         """Begin to deliver frames to `sink` and to ask `source`, on the pump's thread. Called once."""
@@ -303,27 +305,27 @@ class RtpSession:
     async def send_digits(self, digits: str) -> None:
         """Send telephone events, and return when they are sent.
 
-        Raises `NoTelephoneEvent`, and `ValueError` for what is no digit.
+        Raises `NoTelephoneEvent`, and `ValueError` for a character that is no digit.
         """
         if self._stream is None or self._parameters.telephone_event is None:
             raise NoTelephoneEvent
-        self._pressed.clear()
+        self._digits_sent.clear()
         self._stream.sender.press(digits)
-        await self._until_sent(len(digits) * FRAMES_PER_DIGIT)
+        await self._wait_until_sent(len(digits) * FRAMES_PER_DIGIT)
 
     async def send_tones(self, frames: Sequence[bytes]) -> None:
         """Send digits as sound in place of the source's frames, and return when they are sent."""
-        self._pressed.clear()
-        self._first_stream(self._parameters).sender.play(frames)
-        await self._until_sent(len(frames))
+        self._digits_sent.clear()
+        self._get_stream(self._parameters).sender.play(frames)
+        await self._wait_until_sent(len(frames))
 
-    async def _until_sent(self, frames: int) -> None:
+    async def _wait_until_sent(self, frames: int) -> None:
         if not frames or self._closed:
             return
-        # The pump takes one step each frame. A session that is held or closed takes none: it must not be waited for.
+        # The pump takes one step each frame, but none of a session that is held or closed, so the wait is limited.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0 + 2 * frames * FRAME_SECONDS):
-                await self._pressed.wait()
+                await self._digits_sent.wait()
 
     def statistics(self) -> MediaStatistics:
         codec, keys = self._parameters.codec, self._parameters.keys
@@ -331,7 +333,7 @@ class RtpSession:
         if stream is None:
             return MediaStatistics(codec=str(codec), packets_refused=self._refused_early)
         return replace(
-            _heard(stream.receiver, stream.reports, codec.clock_rate),
+            _statistics_of(stream.receiver, stream.reports, codec.clock_rate),
             codec=str(codec),
             encryption="" if keys is None else keys.send_suite,
             packets_sent=stream.sender.packets,
@@ -347,11 +349,11 @@ class RtpSession:
         if stream is not None and self._destination is not None and stream.sender.packets:
             self._send_control(stream.goodbye())
         if self._handle is not None:
-            # Before the sockets: the pump's thread must not send on a descriptor that is somebody else's by then.
+            # Removed before the sockets are closed: the pump's thread must not send on a descriptor that is used anew.
             self._pump.remove(self._handle)
         if stream is not None:
-            stream.sender.release()
-        self._pressed.set()
+            stream.sender.drop_digits()
+        self._digits_sent.set()
         self._ticker.cancel()
         if self._expiry is not None:
             self._expiry.cancel()
@@ -363,8 +365,8 @@ class RtpSession:
         self._sink = self._source = None
         self.on_digit = self.on_timeout = _ignore
 
-    def _first_stream(self, parameters: RtpParameters) -> _Stream:
-        """Return the stream, made at the first call with these parameters."""
+    def _get_stream(self, parameters: RtpParameters) -> _Stream:
+        """Return the stream; the first call makes it with these parameters."""
         if self._stream is None:
             # Times count from the opening of the sockets: from then on the sink is owed a frame each 20 ms.
             receiver = RtpReceiver(parameters, self._opened_at)
@@ -386,14 +388,14 @@ class RtpSession:
         if skipped:
             sender.skip(skipped)
         destination = self._destination
-        # Nothing is sent, but time goes on: the peer must see the pause in the timestamps.
+        # Nothing is sent, but time goes on, and the peer must see the pause in the timestamps.
         if destination is None or self._held:
             sender.skip(1)
             return
-        pressing = sender.pressing
+        was_pressing = sender.is_pressing
         packet = sender.frame_to_send(self._ask_source())
-        if pressing and not sender.pressing:
-            self._loop.call_soon_threadsafe(self._pressed.set)
+        if was_pressing and not sender.is_pressing:
+            self._loop.call_soon_threadsafe(self._digits_sent.set)
         if not packet:
             return
         try:
@@ -405,9 +407,9 @@ class RtpSession:
             self._lateness = late
 
     def fail(self, error: Exception) -> None:
-        """Report an exception of the source, once: what fails for one frame fails for fifty a second."""
-        if not self._reported:
-            self._reported = True
+        """Report the first exception of the source; further ones would come fifty times a second."""
+        if not self._send_error_reported:
+            self._send_error_reported = True
             self._loop.call_soon_threadsafe(self.on_send_error, error)
 
     def _ask_source(self) -> bytes | None:
@@ -415,7 +417,7 @@ class RtpSession:
             return None
         try:
             pcm = self._source()
-        # The call's own code ends here on this thread: its caller hears silence, and the other calls go on.
+        # This is the boundary to the code of one call: its caller hears silence, and the other calls go on.
         except Exception as error:
             self.fail(error)
             return None
@@ -424,7 +426,7 @@ class RtpSession:
     # On the event loop
 
     def _read(self) -> None:
-        """Read one datagram: the loop calls again while there are more, and serves the other sessions in between."""
+        """Read one datagram. The loop calls again while there are more, and serves the other sessions in between."""
         now = time.monotonic()
         stream = self._stream
         try:
@@ -442,7 +444,7 @@ class RtpSession:
         # A digit may have ended the call.
         if self._closed:
             return
-        # Identity, not equality: it is replaced as a whole when another address is latched.
+        # The address is replaced as a whole when another one is latched, so comparing the identity suffices.
         remote = receiver.remote
         if remote is not None and self._destination is not remote.address:
             self._destination = remote.address
@@ -458,7 +460,7 @@ class RtpSession:
 
     def _expire(self) -> None:
         self._expiry = None
-        assert self._stream is not None, "the timer is set when a packet was received"
+        assert self._stream is not None, "the timer runs only after a packet was received"
         receiver, now = self._stream.receiver, time.monotonic()
         self._deliver(receiver.tick(now), now)
         timer = receiver.next_timer()
@@ -477,7 +479,7 @@ class RtpSession:
             if now >= reports.due:
                 self._send_control(reports.make(sender, receiver, now, time.time()))
             goodbye = reports.ended_at
-            expected = self._expecting and not receiver.quiet
+            expected = self._expects_media and not receiver.is_quiet
             expired = self._timeout.expire(receiver.last_packet_at, now, expected=expected, goodbye=goodbye)
             if expired is not None:
                 self.on_timeout(expired)
@@ -510,14 +512,14 @@ class RtpSession:
 
 
 def _control_address(media: Address, parameters: RtpParameters, named: Address | None) -> tuple[bool, Address]:
-    """Return where the peer reads RTCP, and whether that is the port of its media, reached from ours (RFC 5761)."""
+    """Return whether RTCP shares the ports of the media (RFC 5761), and the address to which it is sent."""
     control = parameters.control
     if control is not None and control == named:
         return True, media
     return False, control or (media[0], media[1] + 1)
 
 
-def _heard(receiver: RtpReceiver, reports: Reports, clock_rate: int) -> MediaStatistics:
+def _statistics_of(receiver: RtpReceiver, reports: Reports, clock_rate: int) -> MediaStatistics:
     return MediaStatistics(
         packets_received=receiver.packets,
         packets_lost=receiver.buffer.lost,
@@ -535,7 +537,7 @@ def _heard(receiver: RtpReceiver, reports: Reports, clock_rate: int) -> MediaSta
 
 
 def _secure_sender(keys: SrtpKeys | None, present: SrtpSender | None) -> SrtpSender | None:
-    """Return the encryption with these keys: the present one if they have not changed."""
+    """Return the encryption with these keys, which is `present` if the keys have not changed."""
     if keys is None:
         return None
     # A new context would forget how often the sequence numbers have wrapped around, and could encrypt two packets with
@@ -546,7 +548,7 @@ def _secure_sender(keys: SrtpKeys | None, present: SrtpSender | None) -> SrtpSen
 
 
 def _ignore(_: str) -> None:
-    """Ignore what nobody listens to."""
+    """Ignore an event without a listener."""
 
 
 def _log_send_error(error: Exception) -> None:

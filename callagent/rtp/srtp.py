@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 OVERLAP_SECONDS = 2.0
-"""How long after a change of the peer's key the old one is still accepted, for packets on their way."""
+"""How long the peer's old key is still accepted after a change, for packets on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Transform(Protocol):
 
 
 class SrtpSender:
-    """Encrypts what we send."""
+    """The encryption of what we send."""
 
     def __init__(self, suite: str, key: bytes) -> None:
         """Raises `ValueError` for a suite that is not known or a key of the wrong length."""
@@ -44,7 +44,7 @@ class SrtpSender:
 
 
 class SrtpReceiver:
-    """Decrypts what the peer sends. Raises `ValueError` for a packet that is not authentic, and for a replay."""
+    """The decryption of what the peer sends. Raises `ValueError` for a replay, and for an unauthentic packet."""
 
     def __init__(self, suite: str, key: bytes, previous: SrtpReceiver | None, now: float) -> None:
         """`previous` is the context before a change of keys."""
@@ -59,15 +59,15 @@ class SrtpReceiver:
     def unprotect_rtcp(self, packet: bytes, now: float) -> bytes:
         return self._unprotect("unprotect_rtcp", packet, now)
 
-    def _unprotect(self, verb: str, packet: bytes, now: float) -> bytes:
+    def _unprotect(self, operation: str, packet: bytes, now: float) -> bytes:
         try:
-            return self._context.call(verb, packet)
+            return self._context.call(operation, packet)
         except ValueError:
             # The packet may have left the peer before it changed its key.
             if self._previous is None or now > self._previous_until:
                 self._previous = None
                 raise
-            return self._previous.call(verb, packet)
+            return self._previous.call(operation, packet)
 
 
 def prepare_srtp() -> None:
@@ -93,13 +93,13 @@ class _Context:
             raise ValueError(f"SRTP key for '{suite}' is not valid")
         kind = Policy.SSRC_ANY_INBOUND if inbound else Policy.SSRC_ANY_OUTBOUND
         policy = Policy(key=key, ssrc_type=kind, srtp_profile=profile)
-        # A packet further behind is taken for a replay; the network reorders further than the default of 64 packets.
+        # A packet further behind counts as a replay. The default of 64 is too small: the network reorders further.
         policy.window_size = 128
         self._error = Error
         self._session = Session(policy)
 
-    def call(self, verb: str, packet: bytes) -> bytes:
+    def call(self, operation: str, packet: bytes) -> bytes:
         try:
-            return bytes(getattr(self._session, verb)(packet))
+            return bytes(getattr(self._session, operation)(packet))
         except self._error as error:
             raise ValueError(f"SRTP packet is not valid: {error}") from None

@@ -104,7 +104,7 @@ class Trunks:
         registration = Registration(trunk.server, user)
         while True:
             request = registration.request()
-            # Another request follows every response: only cancelling ends the loop.
+            # Another request follows in any case: only cancelling ends the loop.
             response = await self._request(trunk, request, registration)
             seconds = registration.receive(request, response)
             self._note_registered(trunk, registration.registered, response)

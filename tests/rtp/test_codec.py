@@ -48,7 +48,7 @@ def test_the_codecs_with_a_memory_keep_a_tone(name: str) -> None:
     encoder, decoder = opened(name), opened(name)
     decoded = [decoder.decode(encoder.encode(tone(index))) for index in range(50)]
     assert {len(frame) for frame in decoded} == {FRAME_BYTES}
-    assert encoder.remembers
+    assert encoder.is_stateful
     for frame in decoded[10:]:
         assert audioop.rms(frame, 2) == pytest.approx(audioop.rms(tone(0), 2), rel=0.15)
 

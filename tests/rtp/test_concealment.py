@@ -12,7 +12,7 @@ from tests.rtp.streams import tone
 def heard(frames: int, hertz: float = 200.0) -> Concealment:
     concealment = Concealment()
     for index in range(frames):
-        assert concealment.received(tone(index, hertz)) == tone(index, hertz)
+        assert concealment.receive(tone(index, hertz)) == tone(index, hertz)
     return concealment
 
 
@@ -34,10 +34,10 @@ def test_it_fades_out_after_60_ms_and_is_silent_after_100_ms() -> None:
 def test_the_first_real_frame_is_blended_in_without_a_click() -> None:
     concealment = heard(10)
     concealment.conceal()
-    back = concealment.received(tone(13))
+    back = concealment.receive(tone(13))
     assert back[80:] == tone(13)[80:]
     assert back[:80] != tone(13)[:80]
-    assert concealment.received(tone(14)) == tone(14)
+    assert concealment.receive(tone(14)) == tone(14)
 
 
 def test_nothing_is_made_up_from_nothing() -> None:
@@ -60,7 +60,7 @@ def test_a_bridge_leads_from_the_one_side_to_the_other() -> None:
 def test_nothing_is_blended_after_a_bridge() -> None:
     concealment = heard(10)
     concealment.fill_gap(1, tone(11))
-    assert concealment.received(tone(11)) == tone(11)
+    assert concealment.receive(tone(11)) == tone(11)
 
 
 def test_a_long_bridge_is_silent_in_the_middle() -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from callagent.rtp.pump import BURST, FILLED, PHASES, Pump
+from callagent.rtp.pump import MAX_BURST, PHASES, SENDERS_PER_PHASE, Pump
 
 
 class Recorder:
@@ -61,17 +61,17 @@ def senders_of_each_phase(senders: int) -> list[int]:
 
 def test_a_phase_is_filled_before_the_next_is_begun() -> None:
     assert senders_of_each_phase(3) == [3] + 9 * [0]
-    assert senders_of_each_phase(2 * FILLED + 1) == [FILLED, FILLED, 1] + 7 * [0]
+    assert senders_of_each_phase(2 * SENDERS_PER_PHASE + 1) == [SENDERS_PER_PHASE, SENDERS_PER_PHASE, 1] + 7 * [0]
 
 
 def test_many_senders_are_spread_over_all_phases() -> None:
-    assert senders_of_each_phase(FILLED * PHASES) == PHASES * [FILLED]
-    assert senders_of_each_phase(4 * FILLED * PHASES) == PHASES * [4 * FILLED]
+    assert senders_of_each_phase(SENDERS_PER_PHASE * PHASES) == PHASES * [SENDERS_PER_PHASE]
+    assert senders_of_each_phase(4 * SENDERS_PER_PHASE * PHASES) == PHASES * [4 * SENDERS_PER_PHASE]
 
 
 def test_a_place_that_is_left_is_taken_before_a_phase_is_begun() -> None:
     pump = Pump()
-    handles = [pump.add_at(Recorder(), 5.0) for _ in range(2 * FILLED)]
+    handles = [pump.add_at(Recorder(), 5.0) for _ in range(2 * SENDERS_PER_PHASE)]
     pump.remove(handles[3])
     assert pump.add_at(Recorder(), 5.0).phase == 0
     assert pump.add_at(Recorder(), 5.0).phase == 2
@@ -98,14 +98,14 @@ def test_after_a_stall_three_packets_go_at_once_and_the_rest_is_skipped() -> Non
     due = pump.send_due(0.0)
     assert due is not None
     pump.send_due(due + 0.2)
-    assert [skipped for _, skipped in recorder.sent] == [11 - BURST, 0, 0]
+    assert [skipped for _, skipped in recorder.sent] == [11 - MAX_BURST, 0, 0]
     assert recorder.sent[-1][0] == pytest.approx(due + 0.2)
     assert pump.send_due(due + 0.2) == pytest.approx(due + 0.22)
 
 
 def test_one_broken_sender_does_not_silence_the_others() -> None:
     pump, broken, recorder = Pump(), Broken(), Recorder()
-    for _ in range(FILLED):
+    for _ in range(SENDERS_PER_PHASE):
         pump.add_at(broken, 0.0)
         pump.add_at(recorder, 0.0)
     run(pump, 0.0, 1.0)

@@ -163,7 +163,7 @@ def key_presses(digits: str, seed: int, damage: Damage) -> str:
     sender.press(digits)
     arrivals: list[tuple[float, bytes]] = []
     at = 0.0
-    while sender.pressing:
+    while sender.is_pressing:
         packet = sender.frame_to_send(None)
         arrivals += [(at + delay, packet) for delay in link.delays()]
         at += 0.02
@@ -384,8 +384,8 @@ def test_no_port_is_latched_once_the_named_one_has_spoken() -> None:
 
 
 def test_rtcp_may_come_from_any_port_of_the_host() -> None:
-    assert Remote(NAMED).accept_host(("192.0.2.1", 4001))
-    assert not Remote(NAMED).accept_host(STRANGER)
+    assert Remote(NAMED).is_peer_host(("192.0.2.1", 4001))
+    assert not Remote(NAMED).is_peer_host(STRANGER)
 
 
 def test_addresses_are_compared_in_one_form_and_names_are_refused() -> None:
@@ -397,11 +397,11 @@ def test_addresses_are_compared_in_one_form_and_names_are_refused() -> None:
 def test_media_networks_of_a_trunk_may_speak_where_the_sdp_names_another() -> None:
     remote = Remote(("192.0.2.1", 4000), [ip_network("198.51.100.0/24")])
     assert not accept(remote, ("203.0.113.5", 4000))
-    assert remote.accept_host(("198.51.100.8", 4001))
+    assert remote.is_peer_host(("198.51.100.8", 4001))
     assert accept(remote, ("198.51.100.7", 5000))
     assert remote.address == ("198.51.100.7", 5000)
     assert not accept(remote, ("198.51.100.8", 5000))
-    assert remote.accept_host(("198.51.100.7", 5001))
+    assert remote.is_peer_host(("198.51.100.7", 5001))
     assert accept(remote, ("192.0.2.1", 4000))
     assert not accept(remote, ("198.51.100.7", 5000))
 
@@ -437,10 +437,10 @@ def test_the_packets_that_prove_a_stream_are_heard_with_it_once() -> None:
     accept_plain(remote, ("192.0.2.1", 7), 1)
     accept_plain(remote, NAT, 900)
     assert [accept_plain(remote, NAT, number) for number in (10, 11, 12, 13)] == [False] * 4
-    assert remote.take_proof() == []
+    assert remote.take_early_packets() == []
     assert accept_plain(remote, NAT, 14)
-    assert remote.take_proof() == [(packet(number), number * 0.02) for number in (10, 11, 12, 13)]
-    assert remote.take_proof() == []
+    assert remote.take_early_packets() == [(packet(number), number * 0.02) for number in (10, 11, 12, 13)]
+    assert remote.take_early_packets() == []
 
 
 def test_what_waits_for_a_proof_is_forgotten_when_the_named_port_speaks() -> None:
@@ -448,7 +448,7 @@ def test_what_waits_for_a_proof_is_forgotten_when_the_named_port_speaks() -> Non
     for number in range(4):
         accept_plain(remote, NAT, number)
     assert accept_plain(remote, NAMED, 4)
-    assert remote.take_proof() == []
+    assert remote.take_early_packets() == []
     assert not remote._candidates
 
 

@@ -36,7 +36,7 @@ def test_a_digit_replaces_the_audio_and_then_a_talkspurt_begins() -> None:
     sender.use(RtpParameters(PCMU, 96))
     sender.press("5#")
     sent = frames(sender, 2 * FRAMES_PER_DIGIT + 1)
-    assert not sender.pressing
+    assert not sender.is_pressing
     events = [packet for packet in sent if packet.payload_type == 96]
     assert [TelephoneEvent.parse(packet.payload).event for packet in events] == [5] * 8 + [11] * 8
     assert len({packet.timestamp for packet in events}) == 2
@@ -76,10 +76,10 @@ def test_one_wrong_digit_refuses_all() -> None:
     sender = RtpSender(PCMU)
     with pytest.raises(ValueError, match="'x'"):
         sender.press("12x")
-    assert not sender.pressing
+    assert not sender.is_pressing
     sender.press("1")
-    sender.release()
-    assert not sender.pressing
+    sender.drop_digits()
+    assert not sender.is_pressing
 
 
 def test_digits_and_audio_of_another_clock_rate() -> None:
@@ -89,7 +89,7 @@ def test_digits_and_audio_of_another_clock_rate() -> None:
         calls.append(pcm)
         return b"opus"
 
-    codec = Codec("OPUS", 107, 48000, encode, lambda payload: payload, remembers=True)
+    codec = Codec("OPUS", 107, 48000, encode, lambda payload: payload, is_stateful=True)
     sender = RtpSender(PCMU)
     sender.use(RtpParameters(codec, 103, 48000))
     sender.press("1")
@@ -102,8 +102,8 @@ def test_digits_and_audio_of_another_clock_rate() -> None:
 
 
 def test_a_codec_that_remembers_goes_on_after_a_new_offer() -> None:
-    first = Codec("OPUS", 107, 48000, lambda pcm: b"first", lambda payload: payload, remembers=True)
-    again = Codec("OPUS", 107, 48000, lambda pcm: b"again", lambda payload: payload, remembers=True)
+    first = Codec("OPUS", 107, 48000, lambda pcm: b"first", lambda payload: payload, is_stateful=True)
+    again = Codec("OPUS", 107, 48000, lambda pcm: b"again", lambda payload: payload, is_stateful=True)
     sender = RtpSender(PCMU)
     sender.use(RtpParameters(first))
     sender.use(RtpParameters(again))
@@ -158,7 +158,7 @@ def test_longer_packets_of_codecs_with_a_memory_are_heard_whole(name: str) -> No
 def test_tones_replace_the_audio_and_end() -> None:
     sender = RtpSender(PCMU)
     sender.play([tone(0, 697.0), tone(1, 697.0)])
-    assert sender.pressing
+    assert sender.is_pressing
     sent = [RtpPacket.parse(sender.frame_to_send(tone(9))) for _ in range(3)]
     assert [each.payload for each in sent] == [PCMU.encode(each) for each in (tone(0, 697.0), tone(1, 697.0), tone(9))]
-    assert not sender.pressing
+    assert not sender.is_pressing

@@ -139,7 +139,7 @@ class BrowserLeg:
             case protocol.MarkReached(name):
                 self._media.reach_mark(name, self._clock.now())
             # While the caller talks to a target, keys are the target's: its menus ask for them.
-            case protocol.DigitReceived(digit) if self._bridge is not None and self._bridge.joined:
+            case protocol.DigitReceived(digit) if self._bridge is not None and self._bridge.is_joined:
                 self._bridge.forward_digit(digit)
             case protocol.DigitReceived(digit):
                 self._events.emit(legs.DigitPressed(digit))

@@ -1,4 +1,4 @@
-"""Makes a leg of every SIP call, received or placed, and keeps media away from our own addresses."""
+"""The factory of SIP legs, for received and placed calls, and the check that no media goes to our own addresses."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from callagent.rtp import (
 MIN_FREE_PORTS = 0.05
 """The share of free media ports below which incoming calls are refused with 503."""
 RETRY_AFTER = {"Retry-After": "10"}
-"""Header of a refusal for want of resources."""
+"""Header of a refusal for lack of resources, in seconds."""
 
 log = get_logger(__name__)
 
 
-def _any_time(trunk: str) -> bool:
+def _allow_any_call(trunk: str) -> bool:
     """Allow each call at once."""
     return True
 
@@ -52,25 +52,25 @@ class SipLegFactory:
     ) -> None:
         """`on_leg` takes each incoming call, to which only 100 was answered so far; without it all are refused."""
         self._ports = ports
-        self._own = OwnAddresses(ports)
+        self._own_addresses = OwnAddresses(ports)
         self._pump = pump
         self._on_leg = on_leg
         self._rtp = rtp or RtpSettings()
         self._media = media
         self._endpoint: sip.Endpoint | None = None
         self._trunks: sip.Trunks | None = None
-        self._may_call: Callable[[str], bool] = _any_time
+        self._may_call: Callable[[str], bool] = _allow_any_call
 
     async def open(
         self, host: str, port: int, settings: sip.UserAgentSettings, tls: sip.TlsSettings | None = None
     ) -> tuple[str, int]:
         """Listen on UDP and return the address. Raises `OSError`."""
-        # Looking for the codecs takes tens of milliseconds and starts a process, which must not happen during calls.
+        # The search for codecs takes tens of milliseconds and starts a process, which must not happen during calls.
         available_codecs()
         on_invite = None if self._on_leg is None else self._accept
         self._endpoint = await sip.Endpoint.open(host, port, settings, on_invite, tls=tls)
-        self._own.public_address = settings.public_address
-        self._own.signalling_ports.add(self._endpoint.local_address[1])
+        self._own_addresses.public_address = settings.public_address
+        self._own_addresses.signalling_ports.add(self._endpoint.local_address[1])
         if on_invite is not None:
             prepare_srtp()
             self._endpoint.prepare()
@@ -78,19 +78,19 @@ class SipLegFactory:
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
         """Listen on `tcp` or `tls` as well and return the address. Raises `OSError`."""
-        address = await self._opened().listen(transport, host, port)
-        self._own.signalling_ports.add(address[1])
+        address = await self._require_endpoint().listen(transport, host, port)
+        self._own_addresses.signalling_ports.add(address[1])
         return address
 
     def add_trunks(
-        self, trunks: Sequence[sip.TrunkSettings], may_call: Callable[[str], bool] = _any_time
+        self, trunks: Sequence[sip.TrunkSettings], may_call: Callable[[str], bool] = _allow_any_call
     ) -> sip.Trunks:
         """Place calls through these trunks from now on, and return them for the caller to start and close.
 
-        `may_call` is asked with the trunk's name before each call is placed; it returns False for one too soon.
+        `may_call` is asked with the trunk's name before each call is placed; it returns False if the call is too soon.
         """
         self._may_call = may_call
-        self._trunks = sip.Trunks(self._opened(), trunks)
+        self._trunks = sip.Trunks(self._require_endpoint(), trunks)
         return self._trunks
 
     async def dial(
@@ -105,11 +105,11 @@ class SipLegFactory:
 
         Raises `ValueError`, `OSError`, `PortsExhausted`, and `TooManyCalls` for a trunk that is called too often.
         """
-        endpoint = self._opened()
+        endpoint = self._require_endpoint()
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
             trunk = self._trunks.find_by_host(sip.Uri.parse(target))
-        self._expect_room_on(trunk)
+        self._check_call_rate(trunk)
         # A registrar may have named proxies that our calls have to pass (RFC 3608).
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
         credentials = None if trunk is None else trunk.credentials
@@ -131,13 +131,13 @@ class SipLegFactory:
             session.close()
             raise
         if call.core.outgoing:
-            negotiations[0].refuse_target = self._refusing(call.core.peer_host)
+            negotiations[0].refuse_target = self._own_address_check(call.core.peer_host)
         return SipLeg(call, session, negotiations[0], media, self.dial_target)
 
-    def _expect_room_on(self, trunk: sip.TrunkSettings | None) -> None:
+    def _check_call_rate(self, trunk: sip.TrunkSettings | None) -> None:
         if trunk is not None and not self._may_call(trunk.name):
             raise TooManyCalls(
-                f"trunk '{trunk.name}': more calls a second than its calls_per_second", "calls_per_second"
+                f"trunk '{trunk.name}': more calls a second than its calls_per_second allows", "calls_per_second"
             )
 
     async def dial_target(self, leg: TransferableLeg, target: TransferTarget) -> SipLeg:
@@ -151,7 +151,7 @@ class SipLegFactory:
         """
         trunk = self._trunk_to(trunk_name, target)
         uri = number_at(trunk.server, target.uri) if trunk is not None and ":" not in target.uri else target.uri
-        # A withheld number stays withheld towards the target; one that the settings name for it is shown.
+        # A withheld number stays withheld towards the target, but a number in the settings of the target is shown.
         shown = target.caller or caller
         address = caller_address(shown, trunk.server if trunk is not None else None)
         headers = target.headers if shown else {"Privacy": "id", **target.headers}
@@ -160,19 +160,19 @@ class SipLegFactory:
         except PortsExhausted:
             raise LegGone("no media port is free") from None
 
-    def _trunk_to(self, came_through: str, target: TransferTarget) -> sip.TrunkSettings | None:
+    def _trunk_to(self, caller_trunk: str, target: TransferTarget) -> sip.TrunkSettings | None:
         """Return the trunk that leads to a target; None for a URI without a trunk. Raises `ValueError`."""
         if ":" in target.uri and not target.trunk:
             return None
         if self._trunks is None:
             raise ValueError(f"target '{target.name}': a number needs a trunk, and none is set")
-        trunk = self._trunks.find_by_name(target.trunk or came_through)
+        trunk = self._trunks.find_by_name(target.trunk or caller_trunk)
         if trunk is None:
             raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
         return trunk
 
     def signalling(self, call_id: str) -> list[MutableJsonObject]:
-        """Take the SIP messages of a call out of the trace, by its Call-ID, as the record stores them."""
+        """Remove the SIP messages of a Call-ID from the trace, and return them as the record stores them."""
         # The trace has monotonic times: two readings of both clocks turn them into dates.
         now, moment = asyncio.get_running_loop().time(), datetime.now(UTC)
         return [
@@ -183,7 +183,7 @@ class SipLegFactory:
                 "line": one.line,
                 "text": one.text,
             }
-            for one in self._opened().trace.take(call_id)
+            for one in self._require_endpoint().trace.take(call_id)
         ]
 
     async def close(self) -> None:
@@ -192,7 +192,7 @@ class SipLegFactory:
             await self._endpoint.close()
 
     def _accept(self, call: sip.EndpointCall) -> None:
-        """Make the leg of an incoming call, or refuse it: 503 without resources, 488 for an offer of no use."""
+        """Make the leg of an incoming call, or refuse it: 503 without resources, 488 for an unusable offer."""
         if self._on_leg is None or self._ports.free_share < MIN_FREE_PORTS:
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
@@ -219,20 +219,20 @@ class SipLegFactory:
 
     def _negotiation(self, call: sip.EndpointCall, session: RtpSession) -> sip.Negotiation:
         dialog = call.core.dialog
-        assert dialog is not None, "an INVITE that came in has made one"
+        assert dialog is not None, "a received INVITE has made a dialog"
         negotiation = negotiation_with(dialog.peer, call.local_host(), session.local_port, self._media(call.trunk))
-        negotiation.refuse_target = self._refusing(dialog.peer.host)
+        negotiation.refuse_target = self._own_address_check(dialog.peer.host)
         return negotiation
 
-    def _refusing(self, peer: str) -> Callable[[str, int], bool]:
-        """Return what refuses our own addresses as media targets of a peer whose signalling is at this IP address."""
-        own = self._own
+    def _own_address_check(self, peer: str) -> Callable[[str, int], bool]:
+        """Return the function that refuses our own addresses as media targets of a peer with this IP address."""
+        own = self._own_addresses
         return lambda host, port: own.refuse(host, port, peer)
 
     def _session(self) -> RtpSession:
         return RtpSession(asyncio.get_running_loop(), self._ports, self._pump, self._rtp)
 
-    def _opened(self) -> sip.Endpoint:
+    def _require_endpoint(self) -> sip.Endpoint:
         if self._endpoint is None:
             raise RuntimeError("SipLegFactory.open() must be called first")
         return self._endpoint
@@ -261,7 +261,7 @@ def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: s
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether an IP address is one of this machine's: packets to it would leave from that address itself."""
+    """Whether an IP address belongs to this machine: packets to it would leave from that address itself."""
     return ip_address(host).is_loopback or sip.route_to(host) == host
 
 

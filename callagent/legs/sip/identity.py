@@ -1,4 +1,4 @@
-"""Who calls whom: what an INVITE says of its caller, and the URIs and addresses that we write for others."""
+"""Caller and callee of a SIP call, as an INVITE names them, and the URIs and addresses of calls that we place."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from callagent.json_values import JsonObject, list_at, object_at, parse_object, 
 from callagent.sip import Address, Dialog, Headers, Request, Uri, escape_user, host_reference, parse_reasons
 
 MAX_AGE = 60.0
-"""Seconds; an older one may be the replay of another call's (RFC 8224 §12.1)."""
+"""Seconds that a PASSporT is valid; an older one may be a replay from another call (RFC 8224 §12.1)."""
 _MAX_LENGTH = 8 * 1024
+"""Characters of the longest Identity header that is parsed."""
 _INFO = re.compile(r"info\s*=\s*<([^<>]*)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """The SHAKEN PASSporT of an Identity header field: what the caller's network attests (RFC 8224, 8225, 8588).
+    """The SHAKEN PASSporT of an Identity header field, a token of the caller's network (RFC 8224, 8225, 8588).
 
     It is parsed, and its signature is not verified.
     """
@@ -60,8 +61,8 @@ class Passport:
             url[1] if (url := _INFO.search(rest)) else "",
         )
 
-    def fits(self, caller: str, now: float) -> bool:
-        """Whether it is about this caller and was issued less than `MAX_AGE` seconds ago."""
+    def is_for(self, caller: str, now: float) -> bool:
+        """Whether the PASSporT is about this caller and was issued within `MAX_AGE` seconds of `now`."""
         # Only digits are compared: networks write the same number with and without a plus sign.
         return bool(self.origin) and self.origin == _digits(caller) and abs(now - self.issued) <= MAX_AGE
 
@@ -99,13 +100,13 @@ _PROTOCOL = frozenset(
 def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> CallInfo:
     """Return who calls whom. For a call that we place, caller and callee are as we sent them.
 
-    Of a peer that is not trusted only From counts, because it can write anything into the other headers.
+    A peer that is not trusted can write anything into its headers, so only its From is read.
     """
-    # What the trunk has verified itself comes first; an unverified claim is added only where that is absent.
+    # The attestation that the trunk has verified comes first; an unverified claim is added only without it.
     caller, started = _caller(invite, trusted=trusted), datetime.now(UTC)
     headers = _custom_headers(invite.headers) if trusted else {}
     if trusted and ATTESTATION not in headers:
-        headers |= _claimed(invite, caller, started.timestamp())
+        headers |= _unverified_attestation(invite, caller, started.timestamp())
     return CallInfo(
         call_id=uuid.uuid4().hex,
         direction="outbound" if outgoing else "inbound",
@@ -118,41 +119,41 @@ def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> Ca
     )
 
 
-def parting(headers: Headers, *, trusted: bool) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the headers of the message that ended a call, and the causes among them (RFC 3326)."""
+def end_headers_and_causes(headers: Headers, *, trusted: bool) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Return the headers of the message that ended a call, and the causes in its Reason headers (RFC 3326)."""
     if not trusted:
         return NO_HEADERS, ()
     causes = tuple(str(reason) for reason in parse_reasons(headers.values("Reason")))
     return MappingProxyType(_custom_headers(headers)), causes
 
 
-def _claimed(invite: Request, caller: str | None, now: float) -> dict[str, str]:
-    """Return as a header what an Identity header claims of the caller's number; empty where none fits the call."""
+def _unverified_attestation(invite: Request, caller: str | None, now: float) -> dict[str, str]:
+    """Return a header with the attestation that an Identity header claims; empty if none is about this call."""
     for value in invite.headers.values("Identity"):
         try:
             passport = Passport.parse(value)
         except ValueError:
             continue
-        if passport.fits(caller or "", now):
+        if passport.is_for(caller or "", now):
             return {UNVERIFIED_ATTESTATION: passport.attestation}
     return {}
 
 
 def _caller(invite: Request, *, trusted: bool) -> str | None:
-    """Return the identity that the trunk asserts (RFC 3325), or else the caller's own word; None when withheld."""
+    """Return the identity that the trunk asserts (RFC 3325), or else the user of From; None if it is withheld."""
     privacy = {item.strip().lower() for item in (invite.headers.get("Privacy") or "").split(";")}
-    # The caller asked its network to withhold the number (RFC 3323 §4.2, RFC 3325 §9.3), even if that tells it to us.
+    # The caller asked its network to withhold the number (RFC 3323 §4.2, RFC 3325 §9.3), even if the network sent it.
     if privacy.intersection(("id", "user")):
         return None
     for value in invite.headers.values("P-Asserted-Identity") if trusted else ():
-        # One that cannot be read is passed over: the call is still taken, with the caller's own word.
+        # An invalid value is skipped: the call is still accepted, with the user of From.
         try:
             asserted = [_user(address.uri) for address in Address.parse_list(value)]
         except ValueError:
             continue
-        known = [user for user in asserted if user is not None]
-        if known:
-            return known[0]
+        users = [user for user in asserted if user is not None]
+        if users:
+            return users[0]
     sender = invite.sender.uri
     anonymous = (sender.user or "").lower() == "anonymous" or sender.host.lower().endswith("anonymous.invalid")
     return None if anonymous else _user(sender)
@@ -175,14 +176,14 @@ def _custom_headers(headers: Headers) -> dict[str, str]:
 
 
 def clean(text: str) -> str:
-    """Return the text as every log, database and page can hold it: valid Unicode without control characters."""
+    """Return the text as valid Unicode without control characters, which every log, database and page can hold."""
     # Octets that are not UTF-8 came in as surrogates (PEP 383), which neither a database nor a terminal takes.
     valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(character for character in valid if character.isprintable())
 
 
 def target_uri(dialog: Dialog | None, target: str) -> Uri:
-    """Return the URI that a REFER names: a number becomes a user at the peer's host, whose trunk knows the way."""
+    """Return the URI for a REFER: a number becomes a user at the peer's host, whose trunk routes it."""
     if ":" in target:
         return Uri.parse(target)
     # The host of the peer's From, or else its address: the trunk routes the number, as it would a call of its own.

@@ -1,4 +1,4 @@
-"""A call leg over SIP and RTP: one dialog, one media session, and what a trunk's settings allow of its media."""
+"""A call leg over SIP and RTP: one dialog and one media session, within a trunk's settings for media."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callagent import sip
 from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs import leg
-from callagent.legs.sip.identity import call_info_of, clean, parting
+from callagent.legs.sip.identity import call_info_of, clean, end_headers_and_causes
 from callagent.legs.sip.transfer import DialTarget, SipTransfer
 from callagent.log import get_logger
 from callagent.rtp import NoTelephoneEvent, RtpParameters, RtpSession, SrtpKeys, open_codec
@@ -28,10 +28,10 @@ class TrunkMedia:
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks from which the trunk's media may come, besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether we send digits as tones in the audio, and read keys there although telephone events (RFC 4733) were
-    negotiated. Where they were not negotiated, keys are always read in the audio."""
+    """Whether we send digits as tones in the audio, and detect keys there although telephone events (RFC 4733) were
+    negotiated. If they were not negotiated, keys are always detected in the audio."""
     trusted: bool = True
-    """Whether we believe what its headers say of the caller (RFC 3325 §4)."""
+    """Whether we believe the trunk's headers about the caller (RFC 3325 §4)."""
 
 
 ANY_MEDIA = TrunkMedia()
@@ -46,7 +46,7 @@ def any_trunk(_: str) -> TrunkMedia:
 
 def rtp_parameters(agreement: sip.Agreement, media: TrunkMedia) -> RtpParameters:
     """Return the parameters of RTP that were agreed on. Raises `ValueError` for a codec that is not installed."""
-    # Opened for each session, because coders other than G.711 remember earlier frames.
+    # Opened for each session, because coders other than G.711 keep a state.
     codec = open_codec(agreement.codec, agreement.payload_type)
     if codec is None:
         raise ValueError(f"codec {agreement.codec} is not installed")
@@ -101,9 +101,9 @@ class LegState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Gone:
-    """Why the call ended before it was confirmed.
+    """The reason why the call ended before it was confirmed.
 
-    It is not an exception: the leg stores it, and the traceback of a stored exception would refer to the leg, which
+    It is not an exception, because the leg stores it: the traceback of a stored exception would refer to the leg, which
     only the garbage collector could free then.
     """
 
@@ -113,7 +113,7 @@ class _Gone:
 
 
 class SipLeg:
-    """Implements `CallLeg` over SIP. For a call that we place, `answer` waits for the peer's answer."""
+    """A `CallLeg` over SIP. For a call that we place, `answer` waits for the peer's answer."""
 
     def __init__(
         self,
@@ -126,9 +126,9 @@ class SipLeg:
         """Read the INVITE's offer. Raises `ValueError` if nothing of it can be used; otherwise it owns `session`."""
         self.outgoing = call.core.outgoing
         self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
-        """Called when the peer asks us to call a URI instead (REFER); answered by `report_transfer`. None declines."""
+        """Called when the peer asks us to call a URI instead (REFER); answered by `report_transfer`. None: declined."""
         self.on_early_media: Callable[[leg.Media], None] | None = None
-        """Called with what the peer plays before it takes our call (early media)."""
+        """Called with the media that the peer plays before it answers our call (early media)."""
         self._call = call
         self._session = session
         self._negotiation = negotiation
@@ -144,16 +144,16 @@ class SipLeg:
         self.info: CallInfo = replace(info, trunk=call.trunk)
         events = leg.LegEvents()
         self.listen, self.emit = events.listen, events.emit
-        self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
+        self._confirmation: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
         self._dial_target = dial_target
         self._transfer: SipTransfer | None = None
         """Made by the first transfer: most calls have none."""
         self._digits_from: str | None = None
-        """`rtp` or `info`: the way by which the peer's first key came."""
+        """`rtp` or `info`, by which the peer's first key came."""
         self._peer_sends = True
         self._media_expected = True
-        session.on_digit = lambda digit: self._press(digit, "rtp")
-        session.on_timeout = self._lose_media
+        session.on_digit = lambda digit: self._receive_digit(digit, "rtp")
+        session.on_timeout = self._end_without_media
         call.listen(self._receive)
 
     # CallLeg
@@ -163,11 +163,11 @@ class SipLeg:
             self._call.ring()
 
     async def answer(self) -> leg.Media:
-        """Take the peer's call, or wait until the peer takes ours. Raises `LegGone`."""
+        """Answer the peer's call, or wait until the peer answers ours. Raises `LegGone`."""
         if self._state is LegState.CLOSED:
             raise leg.LegGone("the leg has ended")
         if self._agreement is not None:
-            # Our media is ready before the 200 goes out: the peer may send as soon as it has that.
+            # Our media is ready before the 200 is sent, because the peer may send as soon as it has the 200.
             self._connect(self._agreement)
             self._state = LegState.ANSWERED
             self._call.answer(self._answer)
@@ -204,7 +204,7 @@ class SipLeg:
         try:
             await self._session.send_digits(digits)
         except NoTelephoneEvent:
-            await _spell(digits, self._session, self._call, tones=self._media.in_band_digits)
+            await _send_digits_without_events(digits, self._session, self._call, tones=self._media.in_band_digits)
 
     def expect_media(self, expected: bool) -> None:
         self._media_expected = expected
@@ -219,7 +219,7 @@ class SipLeg:
     async def confirmed(self) -> bytes:
         """Wait for the body that confirms the call: of the peer's answer, or of its ACK. Raises `LegGone`."""
         # Shielded, because several may wait: a cancelled transfer must not cancel the future of the others.
-        outcome = await asyncio.shield(self._answered)
+        outcome = await asyncio.shield(self._confirmation)
         if isinstance(outcome, _Gone):
             raise leg.LegGone(outcome.detail, outcome.status, outcome.limit)
         return outcome
@@ -232,33 +232,33 @@ class SipLeg:
         """Report the outcome of the call that the peer asked for by REFER; 200 if it was answered."""
         self._call.report_transfer(status)
 
-    # private
+    # Events and end
 
     def _receive(self, event: sip.Event) -> None:
         match event:
             case sip.CallAnswered(body=body) | sip.CallConfirmed(body=body):
-                # The first one wakes `confirmed`; a later body answers an offer of ours.
-                if not self._answered.done():
-                    self._answered.set_result(body)
+                # The first body wakes `confirmed`; a later one answers an offer of ours.
+                if not self._confirmation.done():
+                    self._confirmation.set_result(body)
                 elif body:
-                    self._accept(body)
+                    self._apply_answer(body)
             case sip.CallReplaced(by=by):
-                self._move(self._call.successor(by))
+                self._replace_call(self._call.successor(by))
             case sip.CallRinging(body=body) if body and self.on_early_media is not None:
-                self._accept(body)
+                self._apply_answer(body)
                 self.on_early_media(self._session)
             case sip.OfferReceived(body=body):
                 self._renegotiate(body)
             case sip.OfferAnswered(body=body):
-                self._accept(body)
+                self._apply_answer(body)
             case sip.DigitReceived(digit=digit):
-                self._press(digit, "info")
+                self._receive_digit(digit, "info")
             case sip.TransferProgressed() if self._transfer is not None:
                 self._transfer.report_progress(event)
             case sip.TransferRequested(target=target, headers=headers):
                 self._request_transfer(target, dict(headers))
             case sip.CallEnded():
-                self._lose(event)
+                self._handle_end(event)
             case _:
                 pass
 
@@ -276,8 +276,8 @@ class SipLeg:
         self._connect(agreement)
         self._call.accept_offer(answer)
 
-    def _move(self, call: sip.EndpointCall) -> None:
-        """Let another call take the place of this one: the same conversation with another peer (RFC 3891)."""
+    def _replace_call(self, call: sip.EndpointCall) -> None:
+        """Continue the conversation with another peer, whose call replaces this one (RFC 3891)."""
         offer = call.core.invite.body
         try:
             if self._state is not LegState.ANSWERED:
@@ -297,24 +297,24 @@ class SipLeg:
         call.answer(body)
         old.hang_up()
 
-    def _accept(self, answer: bytes) -> None:
+    def _apply_answer(self, answer: bytes) -> None:
         try:
             self._connect(self._negotiation.accept(answer))
         except ValueError as error:
             log.warning("answer_not_usable", call_id=self.info.call_id, why=str(error))
 
     def _connect(self, agreement: sip.Agreement) -> None:
-        # Without a remote address the peer holds us: what was agreed before stays for when it comes back.
+        # Without a remote address the peer holds us: the previous agreement stays until the peer resumes.
         if agreement.remote is not None:
             self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
         self._session.hold(agreement.is_held)
         self._peer_sends = agreement.direction.receives
         self._session.expect(self._peer_sends and self._media_expected)
 
-    def _press(self, digit: str, way: str) -> None:
-        # Some gateways send each key both by RTP and by INFO, so only the way of the first key counts.
-        self._digits_from = self._digits_from or way
-        if self._digits_from != way or (self._transfer is not None and self._transfer.forward_digit(digit)):
+    def _receive_digit(self, digit: str, source: str) -> None:
+        # Some gateways send each key both by RTP and by INFO, so only the source of the first key counts.
+        self._digits_from = self._digits_from or source
+        if self._digits_from != source or (self._transfer is not None and self._transfer.forward_digit(digit)):
             return
         self.emit(leg.DigitPressed(digit))
 
@@ -324,13 +324,13 @@ class SipLeg:
         else:
             self.on_transfer_request(str(target), headers)
 
-    def _lose_media(self, detail: str) -> None:
+    def _end_without_media(self, detail: str) -> None:
         if self._state is not LegState.CLOSED:
             self._end(EndReason.MEDIA_TIMEOUT, NO_HEADERS)
             self.emit(leg.LegFailed(EndReason.MEDIA_TIMEOUT, detail))
 
-    def _lose(self, event: sip.CallEnded) -> None:
-        """Note that the call is over, and report it unless we have ended it ourselves."""
+    def _handle_end(self, event: sip.CallEnded) -> None:
+        """Close the leg after the end of the call, and report the end unless it was ours."""
         if self._state is LegState.CLOSED:
             return
         detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
@@ -342,7 +342,7 @@ class SipLeg:
         if reason is None:
             self.emit(leg.LegFailed(EndReason.ERROR, f"SIP {detail}"))
         else:
-            self.emit(leg.CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
+            self.emit(leg.CallerHungUp(reason, *end_headers_and_causes(event.headers, trusted=self._media.trusted)))
 
     def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
         if self._state is LegState.CLOSED:
@@ -352,22 +352,22 @@ class SipLeg:
         try:
             self._call.hang_up(status=_STATUSES.get(reason, 480), headers=given)
         except ValueError as error:
-            # The headers are a project's. A call that cannot be ended with them is ended without them.
+            # The headers come from a project. If they are not valid, the call is ended without them.
             log.warning("headers_not_usable", call_id=self.info.call_id, why=str(error))
             self._call.hang_up(status=_STATUSES.get(reason, 480))
 
     def _close(self, detail: str, status: int = 0, limit: str = "") -> None:
-        """Free the media, and wake whoever waits for the peer or for a transfer."""
+        """Free the media, and wake the tasks that wait for the peer or for a transfer."""
         self._state = LegState.CLOSED
         self._session.close()
         if self._transfer is not None:
             self._transfer.abandon(detail)
-        if not self._answered.done():
-            self._answered.set_result(_Gone(detail, status, limit))
+        if not self._confirmation.done():
+            self._confirmation.set_result(_Gone(detail, status, limit))
 
 
-async def _spell(digits: str, session: RtpSession, call: sip.EndpointCall, *, tones: bool) -> None:
-    """Send digits to a peer that takes no telephone events: as tones in the audio, or by INFO."""
+async def _send_digits_without_events(digits: str, session: RtpSession, call: sip.EndpointCall, *, tones: bool) -> None:
+    """Send digits to a peer that accepts no telephone events: as tones in the audio, or by INFO."""
     if tones:
         await session.send_tones(tuple(dtmf_frames(digits)))
         return

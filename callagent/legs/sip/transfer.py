@@ -1,4 +1,4 @@
-"""How a SIP leg gives its peer to somebody else: by BYE, REFER, attended REFER, or a bridge through us (INVITE)."""
+"""Transfers of a SIP leg's peer to somebody else: by BYE, REFER, attended REFER, or a bridge through us (INVITE)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs import leg as leg_contract
-from callagent.legs.bridge import Bridge, TargetLeg, ring
+from callagent.legs.bridge import Bridge, TargetLeg, wait_for_answer
 from callagent.legs.sip.identity import clean, target_uri
 from callagent.sip import EndpointCall, TransferProgressed, TransferState
 
 
 class TransferableLeg(TargetLeg, Protocol):
-    """The part of a leg that a transfer needs, of the leg that is given away and of the one to its target."""
+    """The part that a transfer needs of a leg: the leg that is transferred, or the leg to the target."""
 
     info: CallInfo
 
@@ -51,15 +51,15 @@ class SipTransfer:
         self._dial = dial
         self._progress: asyncio.Future[leg_contract.TransferOutcome] | None = None
         self._bridge: Bridge | None = None
-        self._busy = False
+        self._is_running = False
 
     async def run(
         self, leg: TransferableLeg, target: leg_contract.TransferTarget, audio: leg_contract.SwitchedMedia | None
     ) -> leg_contract.TransferOutcome:
         """Give the peer of `leg` to `target`, and return when the outcome is known. A refusal is an outcome, too."""
-        if self._busy:
+        if self._is_running:
             return leg_contract.TransferOutcome(leg_contract.TransferStatus.FAILED, "a transfer is under way")
-        self._busy = True
+        self._is_running = True
         try:
             # A request within the dialog must not overtake the ACK of our 200: the peer would not know the dialog.
             await leg.confirmed()
@@ -69,7 +69,7 @@ class SipTransfer:
         except ValueError as error:
             return leg_contract.failed_by(error)
         finally:
-            self._busy = False
+            self._is_running = False
             self._bridge = None
 
     def report_progress(self, event: TransferProgressed) -> None:
@@ -80,12 +80,12 @@ class SipTransfer:
             )
 
     def abandon(self, detail: str) -> None:
-        """End the transfer that is under way: the peer has left."""
+        """End the running transfer, because the peer has left."""
         self._settle(leg_contract.TransferOutcome(leg_contract.TransferStatus.CALLER_GONE, detail))
 
     def forward_digit(self, digit: str) -> bool:
         """Send a key of the peer to the target that it is bridged to; return False if there is none."""
-        if self._bridge is None or not self._bridge.joined:
+        if self._bridge is None or not self._bridge.is_joined:
             return False
         self._bridge.forward_digit(digit)
         return True
@@ -108,7 +108,7 @@ class SipTransfer:
     async def _refer(
         self, leg: TransferableLeg, target: leg_contract.TransferTarget, consulted: TransferableLeg | None = None
     ) -> leg_contract.TransferOutcome:
-        # Made before the REFER is sent, so that there is a place for the outcome whenever it comes.
+        # Made before the REFER is sent, because the outcome may come at any time.
         self._progress = asyncio.get_running_loop().create_future()
         try:
             if consulted is None:
@@ -116,12 +116,12 @@ class SipTransfer:
                 leg.call.refer(uri, target.headers)
             else:
                 dialog = consulted.call.core.dialog
-                assert dialog is not None, "an answered call has one"
+                assert dialog is not None, "an answered call has a dialog"
                 leg.call.refer(dialog.remote_target, target.headers, to=consulted.call)
             outcome = await self._progress
         finally:
             self._progress = None
-        # The peer speaks with the target now; until this BYE it has both calls (RFC 5589 §6.1).
+        # The peer speaks with the target now, and has both calls until this BYE (RFC 5589 §6.1).
         if outcome.status is leg_contract.TransferStatus.SUCCEEDED:
             await leg.hang_up(EndReason.HANDOFF)
         return outcome
@@ -133,7 +133,7 @@ class SipTransfer:
         except OSError as error:
             return leg_contract.TransferOutcome(leg_contract.TransferStatus.FAILED, str(error))
         try:
-            _, refusal = await ring(consulted, target.ring_seconds)
+            _, refusal = await wait_for_answer(consulted, target.ring_seconds)
             return refusal or await self._refer(leg, target, consulted)
         finally:
             # After a success the target has ended this call itself, because the peer's INVITE replaced it.
@@ -151,7 +151,7 @@ class SipTransfer:
 
     async def _dial_target(self, leg: TransferableLeg, target: leg_contract.TransferTarget) -> TransferableLeg:
         if self._dial is None:
-            raise ValueError("this leg was made without a way to call targets")
+            raise ValueError("this leg cannot call targets: it was made without `dial_target`")
         return await self._dial(leg, target)
 
     def _settle(self, outcome: leg_contract.TransferOutcome) -> None:

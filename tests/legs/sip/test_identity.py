@@ -108,7 +108,7 @@ def test_what_the_network_says_is_read() -> None:
     [("+15550100", 30, True), ("+15550101", 30, False), ("", 30, False), ("+15550100", 61, False)],
 )
 def test_it_is_for_one_caller_and_one_minute(caller: str, at: int, fits: bool) -> None:
-    assert Passport.parse(identity()).fits(caller, 1_700_000_000 + at) is fits
+    assert Passport.parse(identity()).is_for(caller, 1_700_000_000 + at) is fits
 
 
 @pytest.mark.parametrize(
