@@ -1,4 +1,4 @@
-"""Reading the YAML files of an agent-config project, with everything that is wrong in them and where."""
+"""The reader of an agent-config project's YAML files, which reports every error in them with its line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
 
 ROOT_FILE = "root_agent.yaml"
-_AGENT_TOOL = ("agent", "skip_summarization", "include_plugins")
+_AGENT_TOOL_KEYS = ("agent", "skip_summarization", "include_plugins")
 MAX_AGENT_DEPTH = 30
-"""Agents between the root and a leaf; deeper trees are reported as a circle."""
+"""Agents between the root and a leaf; a deeper tree is reported as a circle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class AgentConfig:
     """`llm`, `sequential`, `loop`, `parallel`, or `code`: a class of the project."""
     agent_class: str
     data: Mapping[str, object]
-    """The file's keys as they were read."""
+    """The file's keys and values, unchanged."""
     lines: Mapping[DocumentPath, int]
     """The line of each key."""
     children: tuple[AgentConfig | str, ...] = ()
@@ -76,7 +76,7 @@ def is_adk_project(path: Path) -> bool:
 
 def load_config(project: Path, findings: Findings) -> AgentConfig | None:
     """Read the root agent and every agent that it refers to by file; none of the project's Python is run."""
-    root = _Loader(project.resolve(), findings).agent(ROOT_FILE, ())
+    root = _Loader(project.resolve(), findings).load_agent(ROOT_FILE, ())
     if root is not None:
         _check_names(root, findings, {})
     return root
@@ -89,17 +89,19 @@ class _Loader:
         self._project = project
         self._findings = findings
 
-    def agent(self, file: str, above: tuple[str, ...]) -> AgentConfig | None:
-        # A file may be used twice in a tree, but not below itself: `above` are the files on the way from the root.
-        if file in above or len(above) > MAX_AGENT_DEPTH:
-            self._findings.error(file, 1, f"The agents refer to each other in a circle: {' → '.join((*above, file))}.")
+    def load_agent(self, file: str, ancestors: tuple[str, ...]) -> AgentConfig | None:
+        """Read the agent of a file; `ancestors` are the files on the way from the root to it."""
+        # A file may be used twice in a tree, but not below itself.
+        if file in ancestors or len(ancestors) > MAX_AGENT_DEPTH:
+            circle = " → ".join((*ancestors, file))
+            self._findings.error(file, 1, f"The agents refer to each other in a circle: {circle}.")
             return None
         document = self._read(file)
-        return None if document is None else _AgentReader(self, document, (*above, file)).read()
+        return None if document is None else _AgentReader(self, document, (*ancestors, file)).read()
 
     def resolve(self, file: str, reference: str) -> tuple[str, str]:
-        """Return the file that a `config_path` names, or why it may not be used."""
-        # A path written on Windows means the same place; the checks below have to see its parts.
+        """Return the file that a `config_path` in `file` names, and an error's text: one of the two is empty."""
+        # A path may be written as on Windows; the checks below have to see its parts.
         path = reference.replace("\\", "/")
         if PurePosixPath(path).is_absolute() or PureWindowsPath(reference).is_absolute():
             return "", f"'{reference}' is an absolute path; a path relative to this file is needed"
@@ -147,7 +149,7 @@ class _AgentReader:
         self._kind = keys.agent_kind(self._agent_class)
 
     def read(self) -> AgentConfig:
-        """Return the agent, with every error noted. What is wrong is left out or read as its default."""
+        """Return the agent and note every error; a wrong value is left out or read as its default."""
         self._check_keys()
         self._check_values()
         return AgentConfig(
@@ -156,9 +158,9 @@ class _AgentReader:
             agent_class=self._agent_class,
             data=self._data,
             lines=self._document.lines,
-            children=tuple(self._references()),
-            code={key: tuple(self._codes(key)) for key in keys.CODE_KEYS if self._data.get(key)},
-            # An agent of the project's own class may have `tools` of its own making: they are not ours to judge.
+            children=tuple(self._sub_agents()),
+            code={key: tuple(self._code_references(key)) for key in keys.CODE_KEYS if self._data.get(key)},
+            # An agent of the project's own class may give `tools` another meaning, so that other values are no error.
             tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
         )
 
@@ -169,7 +171,7 @@ class _AgentReader:
 
     def _check_keys(self) -> None:
         if self._kind == "code":
-            # The class says which keys it takes, when the project is imported: only its reference is checked here.
+            # The class decides which keys it takes, and it is not imported here: only the reference to it is checked.
             problem = keys.reference_problem(self._agent_class, self._loader.package)
             if problem:
                 self._error(("agent_class",), problem)
@@ -189,7 +191,7 @@ class _AgentReader:
         for key, value in self._data.items():
             if key in checks and (problem := checks[key](value)):
                 self._error((key,), problem)
-        # The checks above are of keys that are there; these two have to be.
+        # The checks above are for keys that are present; the next two keys must be.
         if "name" not in self._data:
             self._error((), "the key 'name' is missing")
         if self._kind == "llm":
@@ -200,15 +202,15 @@ class _AgentReader:
             for path, problem in keys.check_generation(self._data.get("generate_content_config")):
                 self._error(("generate_content_config", *path), problem)
 
-    def _references(self) -> list[AgentConfig | str]:
+    def _sub_agents(self) -> list[AgentConfig | str]:
         found = []
         for index, item in enumerate(_list(self._data.get("sub_agents"))):
-            reference = self._reference(item, ("sub_agents", index))
+            reference = self._agent_reference(item, ("sub_agents", index))
             if reference is not None:
                 found.append(reference)
         return found
 
-    def _reference(self, item: object, path: DocumentPath) -> AgentConfig | str | None:
+    def _agent_reference(self, item: object, path: DocumentPath) -> AgentConfig | str | None:
         if not isinstance(item, dict):
             self._error(path, f"a map with 'config_path' or 'code' is needed but got {type_name(item)}")
             return None
@@ -220,10 +222,10 @@ class _AgentReader:
             self._error(path, "exactly one of 'config_path' and 'code' is needed")
             return None
         if code is not None:
-            return self._dotted(code, (*path, "code"))
-        return self._file(file, (*path, "config_path"))
+            return self._dotted_path(code, (*path, "code"))
+        return self._agent_of_file(file, (*path, "config_path"))
 
-    def _file(self, reference: object, path: DocumentPath) -> AgentConfig | None:
+    def _agent_of_file(self, reference: object, path: DocumentPath) -> AgentConfig | None:
         if not isinstance(reference, str):
             self._error(path, f"a path is needed but got {type_name(reference)}")
             return None
@@ -231,18 +233,18 @@ class _AgentReader:
         if problem:
             self._error(path, problem)
             return None
-        return self._loader.agent(target, self._files)
+        return self._loader.load_agent(target, self._files)
 
-    def _codes(self, key: str) -> list[CodeReference]:
+    def _code_references(self, key: str) -> list[CodeReference]:
         value = self._data.get(key)
         # Callbacks are lists of references; `model_code` and the schemas are one reference each.
         if isinstance(value, dict):
             items: list[tuple[object, DocumentPath]] = [(value, (key,))]
         else:
             items = [(item, (key, index)) for index, item in enumerate(_list(value))]
-        return [found for item, path in items if (found := self._code(item, path))]
+        return [found for item, path in items if (found := self._code_reference(item, path))]
 
-    def _code(self, item: object, path: DocumentPath) -> CodeReference | None:
+    def _code_reference(self, item: object, path: DocumentPath) -> CodeReference | None:
         """Read `{name}`; older files have `args` beside it: a list of `{name, value}` whose names may be missing."""
         if not isinstance(item, dict):
             self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
@@ -254,10 +256,10 @@ class _AgentReader:
         if not isinstance(args, list) or not all(isinstance(each, dict) and "value" in each for each in args):
             self._error((*path, "args"), "a list of maps with 'value', and 'name' where it has one, is needed")
             return None
-        name = self._dotted(item.get("name"), (*path, "name"))
+        name = self._dotted_path(item.get("name"), (*path, "name"))
         return None if name is None else CodeReference(name, tuple((each.get("name"), each["value"]) for each in args))
 
-    def _dotted(self, name: object, path: DocumentPath) -> str | None:
+    def _dotted_path(self, name: object, path: DocumentPath) -> str | None:
         if not isinstance(name, str):
             self._error(path, f"a dotted path is needed but got {type_name(name)}")
             return None
@@ -291,17 +293,17 @@ class _AgentReader:
         if not isinstance(name, str) or not name:
             self._error((*path, "name"), "the name of a tool is needed")
             return None
-        # A name without a dot is a built-in tool. Whether there is such a one is known when the project is imported.
+        # A name without a dot is a built-in tool; whether that exists is checked when the project is imported.
         problem = keys.reference_problem(name, self._loader.package) if "." in name else ""
         if problem:
             self._error((*path, "name"), problem)
             return None
-        if name.startswith(f"{keys.PHONE}."):
-            for key, problem in keys.phone_problems(name.removeprefix(f"{keys.PHONE}."), args or {}):
+        if name.startswith(f"{keys.PHONE_PACKAGE}."):
+            for key, problem in keys.phone_problems(name.removeprefix(f"{keys.PHONE_PACKAGE}."), args or {}):
                 self._error((*path, *key), problem)
         agent = self._tool_agent(args, path) if name.rpartition(".")[2] == "AgentTool" else None
         if name.rpartition(".")[2] == "LongRunningFunctionTool":
-            self._dotted((args or {}).get("func"), (*path, "args", "func"))
+            self._dotted_path((args or {}).get("func"), (*path, "args", "func"))
         return ToolConfig(name, args, agent, self._document.line(path))
 
     def _arguments(self, args: object, path: DocumentPath) -> Mapping[str, object] | None:
@@ -317,16 +319,16 @@ class _AgentReader:
         agent = (args or {}).get("agent")
         place = (*path, "args", "agent")
         for key in args or ():
-            if key not in _AGENT_TOOL:
-                self._error((*path, "args", key), f"there is no such key{keys.suggest(key, _AGENT_TOOL)}")
+            if key not in _AGENT_TOOL_KEYS:
+                self._error((*path, "args", key), f"there is no such key{keys.suggest(key, _AGENT_TOOL_KEYS)}")
         # Three ways to write it: the reference itself, a map with `config_path` or `code`, and, in older files, that
         # map as a list of `{name, value}`.
         if isinstance(agent, str):
             is_file = agent.endswith((".yaml", ".yml"))
-            return self._file(agent, place) if is_file else self._dotted(agent, place)
+            return self._agent_of_file(agent, place) if is_file else self._dotted_path(agent, place)
         if isinstance(agent, list) and all(isinstance(each, dict) and "name" in each for each in agent):
             agent = {str(each["name"]): each.get("value") for each in agent}
-        return self._reference(agent, place)
+        return self._agent_reference(agent, place)
 
 
 def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) -> None:
@@ -341,7 +343,7 @@ def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) 
             _check_names(child, findings, seen)
     for tool in config.tools:
         if isinstance(tool.agent, AgentConfig):
-            # Its conversation is one of its own, so the outer tree never has to find an agent of it by name.
+            # It has a conversation of its own, so the outer tree never looks up its agents by name.
             _check_names(tool.agent, findings, {})
 
 
@@ -352,7 +354,7 @@ def _list(value: object) -> list[object]:
 def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     """Parse YAML 1.1 and note the line of every key; None, with an error, when it is not valid.
 
-    Texts keep every space: they are a model's instructions.
+    Texts keep every space, because they are a model's instructions.
     """
     try:
         # The ADK reads with PyYAML, which is YAML 1.1: `on`, `off`, `yes` and `no` are Boolean values there.
@@ -367,12 +369,12 @@ def _keep_letters(root: Node) -> None:
     """Read a bare `y` or `n` as text, as the ADK's own reader does; YAML 1.1 has them as true and false."""
     from ruamel.yaml.tag import Tag
 
-    # Each node once: an alias is the same node as its anchor, and may even stand inside of it.
+    # Each node is visited once, because an alias is the same node as its anchor and may even stand inside it.
     waiting, seen = [root], {id(root)}
     while waiting:
         node = waiting.pop()
         if node.value in ("y", "Y", "n", "N") and getattr(node, "style", None) is None:
-            # Before the values are constructed: the constructor goes by the tag.
+            # The values are constructed later, according to the tags.
             node.ctag = Tag(suffix="tag:yaml.org,2002:str")
         items = node.value if isinstance(node.value, list) else ()
         for each in (each for item in items for each in (item if isinstance(item, tuple) else (item,))):

@@ -11,7 +11,7 @@ from callagent.agents.kernel import type_name
 from callagent.agents.tree import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS
 
 Check = Callable[[object], str]
-"""Returns what is wrong with a value; an empty text where nothing is."""
+"""Returns what is wrong with a value, or an empty text."""
 _CLASSES = {
     "llm": ("LlmAgent", "Agent"),
     "sequential": ("SequentialAgent",),
@@ -37,7 +37,7 @@ def class_names(kind: str) -> list[str]:
     return [*names, *(f"{place}.{name}" for place in ("google.adk.agents", *modules) for name in names)]
 
 
-def _wanted(kind: str, *types: type) -> Check:
+def _type_check(kind: str, *types: type) -> Check:
     def check(value: object) -> str:
         # In Python true and false are whole numbers; in a document they are not.
         is_flag = isinstance(value, bool) and bool not in types
@@ -48,7 +48,7 @@ def _wanted(kind: str, *types: type) -> Check:
     return check
 
 
-def _name(value: object) -> str:
+def _check_name(value: object) -> str:
     if not isinstance(value, str) or not value.isidentifier():
         return f"{value!r} is not a valid agent name: use letters, digits and underscores, no digit first"
     return "'user' stands for the caller; choose another name" if value == "user" else ""
@@ -58,7 +58,7 @@ def _one_of(*known: str) -> Check:
     return lambda value: "" if value in known else f"one of {', '.join(known)} is needed but got {value!r}"
 
 
-def whole_number(value: object) -> int | None:
+def read_whole_number(value: object) -> int | None:
     """Return a whole number, also from digits in quotes or from 3.0; None when the value is not one."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value):
         return int(value)
@@ -67,11 +67,11 @@ def whole_number(value: object) -> int | None:
     return None
 
 
-def _whole_number(value: object) -> str:
-    return "" if value is None or whole_number(value) is not None else "a whole number is needed"
+def _check_whole_number(value: object) -> str:
+    return "" if value is None or read_whole_number(value) is not None else "a whole number is needed"
 
 
-def _number(value: object) -> str:
+def _check_number(value: object) -> str:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return ""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", value):
@@ -84,16 +84,17 @@ _FLAGS = {"1": True, "on": True, "t": True, "true": True, "y": True, "yes": True
           "0": False, "off": False, "f": False, "false": False, "n": False, "no": False}  # fmt: skip
 
 
-def flag(value: object) -> bool | None:
+def read_flag(value: object) -> bool | None:
     """Return a truth value as the format reads it, also from words in quotes; None when the value is not one."""
     return _FLAGS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
 
 
-def _flag(value: object) -> str:
-    return "" if value is None or flag(value) is not None else f"true or false is needed but got {type_name(value)}"
+def _check_flag(value: object) -> str:
+    is_right = value is None or read_flag(value) is not None
+    return "" if is_right else f"true or false is needed but got {type_name(value)}"
 
 
-def _texts(value: list[object]) -> str:
+def _check_text_parts(value: list[object]) -> str:
     return "" if all(_is_text_part(each) for each in value) else "a text, or maps with 'text', are needed"
 
 
@@ -101,55 +102,59 @@ def _is_text_part(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, dict) and "text" in value)
 
 
-def _static(value: object) -> str:
+def _check_static_instruction(value: object) -> str:
     if value is None or _is_text_part(value):
         return ""
     parts = value.get("parts") if isinstance(value, dict) else value
-    return _texts(parts) if isinstance(parts, list) else "text is needed, a list of texts, or a map with 'parts'"
+    return (
+        _check_text_parts(parts)
+        if isinstance(parts, list)
+        else "text is needed, a list of texts, or a map with 'parts'"
+    )
 
 
-def _strings(value: object) -> str:
+def _check_text_list(value: object) -> str:
     is_right = value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
     return "" if is_right else "a list of texts is needed"
 
 
-def _present(check: Check) -> Check:
-    """Return a check for a key that may be left out but not be empty."""
+def _not_null(check: Check) -> Check:
+    """Return a check for a key that may be left out but may not be null."""
     return lambda value: "a value is needed; leave the key out where there is none" if value is None else check(value)
 
 
-_text = _wanted("text", str)
-_items, _map = _wanted("a list", list), _wanted("a map", dict)
+_check_text = _type_check("text", str)
+_check_list, _check_map = _type_check("a list", list), _type_check("a map", dict)
 COMMON_KEYS: dict[str, Check] = {
-    "agent_class": _text,
-    "name": _name,
-    "description": _present(_text),
-    "sub_agents": _present(_items),
-    "before_agent_callbacks": _items,
-    "after_agent_callbacks": _items,
+    "agent_class": _check_text,
+    "name": _check_name,
+    "description": _not_null(_check_text),
+    "sub_agents": _not_null(_check_list),
+    "before_agent_callbacks": _check_list,
+    "after_agent_callbacks": _check_list,
 }
 LLM_KEYS: dict[str, Check] = {
-    "instruction": _present(_text),
-    "static_instruction": _static,
-    "model": _text,
-    "model_code": _map,
-    "disallow_transfer_to_parent": _flag,
-    "disallow_transfer_to_peers": _flag,
-    "input_schema": _map,
-    "output_schema": _map,
-    "output_key": _text,
+    "instruction": _not_null(_check_text),
+    "static_instruction": _check_static_instruction,
+    "model": _check_text,
+    "model_code": _check_map,
+    "disallow_transfer_to_parent": _check_flag,
+    "disallow_transfer_to_peers": _check_flag,
+    "input_schema": _check_map,
+    "output_schema": _check_map,
+    "output_key": _check_text,
     "include_contents": _one_of("default", "none"),
-    "tools": _present(_items),
-    "before_model_callbacks": _items,
-    "after_model_callbacks": _items,
-    "before_tool_callbacks": _items,
-    "after_tool_callbacks": _items,
-    "generate_content_config": _map,
+    "tools": _not_null(_check_list),
+    "before_model_callbacks": _check_list,
+    "after_model_callbacks": _check_list,
+    "before_tool_callbacks": _check_list,
+    "after_tool_callbacks": _check_list,
+    "generate_content_config": _check_map,
 }
 KEYS: Mapping[str, dict[str, Check]] = {
     "llm": LLM_KEYS,
     "sequential": {},
-    "loop": {"max_iterations": _whole_number},
+    "loop": {"max_iterations": _check_whole_number},
     "parallel": {},
     "code": {},
 }
@@ -160,17 +165,17 @@ CODE_KEYS = (
 """Keys whose values refer to project code."""
 
 GENERATION_KEYS: dict[str, Check] = {
-    "temperature": _number,
-    "top_p": _number,
-    "top_k": _number,
-    "candidate_count": _whole_number,
-    "max_output_tokens": _whole_number,
-    "stop_sequences": _strings,
-    "seed": _whole_number,
-    "presence_penalty": _number,
-    "frequency_penalty": _number,
-    "response_mime_type": _text,
-    "safety_settings": _items,
+    "temperature": _check_number,
+    "top_p": _check_number,
+    "top_k": _check_number,
+    "candidate_count": _check_whole_number,
+    "max_output_tokens": _check_whole_number,
+    "stop_sequences": _check_text_list,
+    "seed": _check_whole_number,
+    "presence_penalty": _check_number,
+    "frequency_penalty": _check_number,
+    "response_mime_type": _check_text,
+    "safety_settings": _check_list,
 }
 """Keys of `generate_content_config` whose values are checked."""
 IGNORED_GENERATION_KEYS = (
@@ -181,7 +186,7 @@ IGNORED_GENERATION_KEYS = (
     "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
     "tool_config",
 )  # fmt: skip
-"""Other keys of `generate_content_config`, which only Google's own service knows; they are accepted and ignored."""
+"""Other keys of `generate_content_config`, for Google's own service only; they are accepted and ignored."""
 SAMPLING = {
     "top_p": "top_p",
     "top_k": "top_k",
@@ -229,12 +234,14 @@ def check_generation(value: object) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def suggest(key: str, known: Iterable[str]) -> str:
+    """Return the part of an error message that names the known key nearest to `key`; empty if none is near."""
     near = difflib.get_close_matches(str(key), list(known), 1)
     return f"; the nearest is '{near[0]}'" if near else ""
 
 
-BUILT_IN = "google.adk"
-PHONE = "callagent"
+ADK_PACKAGE = "google.adk"
+PHONE_PACKAGE = "callagent"
+"""The package by which YAML names the tools of the telephone, such as `callagent.hang_up`."""
 MCP_TOOLSETS = ("McpToolset", "MCPToolset")
 ALLOW_PROGRAMS = "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS"
 """The ADK's environment variable that allows YAML to name MCP servers that are programs."""
@@ -253,11 +260,11 @@ def reference_problem(path: str, package: str) -> str:
         return f"'{path}' is not a dotted path such as {package}.module.name"
     head = parts[0]
     # A leading dot stands for the project's own package.
-    if path.startswith((".", f"{BUILT_IN}.")) or head == package:
+    if path.startswith((".", f"{ADK_PACKAGE}.")) or head == package:
         return ""
-    if head == PHONE and len(parts) == 2:
+    if head == PHONE_PACKAGE and len(parts) == 2:
         return ""
-    # A file of YAML must not reach `os.system` or a YAML loader: only what the project itself offers.
+    # A YAML file must not reach `os.system` or a YAML loader, but only the project's own names.
     if head in sys.stdlib_module_names or head in _REFUSED:
         return f"'{path}' is not in the project: agents may not refer to Python's own modules"
     return f"'{path}' is not in the project: a path that begins with '{package}.' is needed"
@@ -267,10 +274,8 @@ def phone_problems(name: str, options: Mapping[str, object]) -> Iterator[tuple[t
     """Yield the keys and the problem for each error in a `callagent.…` tool."""
     known = PHONE_TOOL_OPTIONS.get(name)
     if known is None:
-        yield (
-            ("name",),
-            f"there is no tool '{PHONE}.{name}'; use {', '.join(f'{PHONE}.{each}' for each in PHONE_TOOL_OPTIONS)}",
-        )
+        names = ", ".join(f"{PHONE_PACKAGE}.{each}" for each in PHONE_TOOL_OPTIONS)
+        yield ("name",), f"there is no tool '{PHONE_PACKAGE}.{name}'; use {names}"
         return
     for key, value in options.items():
         if key not in known:
@@ -307,7 +312,7 @@ def _object(required: list[str], **properties: object) -> dict[str, object]:
 
 _ARGUMENTS = _list_of(_object(["name"], name=_TEXT, value={}))
 _AGENT = {"oneOf": [_object(["config_path"], config_path=_TEXT), _object(["code"], code=_TEXT)]}
-_VALUES: Mapping[str, Mapping[str, object]] = {
+_VALUE_SCHEMAS: Mapping[str, Mapping[str, object]] = {
     "agent_class": _TEXT,
     "name": _NAME,
     "description": _TEXT,
@@ -324,7 +329,7 @@ _VALUES: Mapping[str, Mapping[str, object]] = {
     "max_iterations": _WHOLE,
     **{key: _list_of(_ref("code")) if key.endswith("_callbacks") else _ref("code") for key in CODE_KEYS},
 }
-_GENERATION: Mapping[str, Mapping[str, object]] = {
+_GENERATION_SCHEMAS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(GENERATION_KEYS, _NUMBER),
     "candidate_count": {"type": "integer"},
     "max_output_tokens": {"type": "integer"},
@@ -337,15 +342,18 @@ _GENERATION: Mapping[str, Mapping[str, object]] = {
 
 def agent_config_schema() -> dict[str, object]:
     """Return the schema (draft 2020-12). An agent of the project's own class may have any keys."""
-    # Each case: if it is this kind of agent, these are its keys. A class of the project's own may have any.
-    own_class = {"required": ["agent_class"], "properties": {"agent_class": {"not": {"enum": ["", *_built_in()]}}}}
+    # One case for each kind of agent, with its keys, and one for classes of the project's own.
+    own_class = {
+        "required": ["agent_class"],
+        "properties": {"agent_class": {"not": {"enum": ["", *_built_in_class_names()]}}},
+    }
     cases: list[object] = [
-        {"if": _is_kind(kind), "then": _agent_of(kind)} for kind in KEYS if kind != "code"
+        {"if": _is_kind(kind), "then": _schema_of_kind(kind)} for kind in KEYS if kind != "code"
     ]  # fmt: skip
     cases.append(
         {"if": own_class, "then": {"type": "object", "required": ["name"], "properties": _values_of(COMMON_KEYS)}}
     )
-    generation: dict[str, object] = {**{key: {} for key in IGNORED_GENERATION_KEYS}, **_GENERATION}
+    generation: dict[str, object] = {**{key: {} for key in IGNORED_GENERATION_KEYS}, **_GENERATION_SCHEMAS}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An agent of an agent-config tree",
@@ -357,7 +365,7 @@ def agent_config_schema() -> dict[str, object]:
             "tool": _object(["name"], name=_TEXT, args={"anyOf": [{"type": "object"}, _ARGUMENTS]}),
             "generation": {
                 "type": "object",
-                # Both spellings of every key.
+                # Every key may be written in snake_case or camelCase.
                 "properties": {written: value for key, value in generation.items() for written in (key, _camel(key))},
                 "additionalProperties": False,
             },
@@ -365,7 +373,7 @@ def agent_config_schema() -> dict[str, object]:
     }
 
 
-def _agent_of(kind: str) -> dict[str, object]:
+def _schema_of_kind(kind: str) -> dict[str, object]:
     required = ["name", "instruction"] if kind == "llm" else ["name"]
     return {
         "properties": _values_of({**COMMON_KEYS, **KEYS[kind]}),
@@ -375,18 +383,18 @@ def _agent_of(kind: str) -> dict[str, object]:
 
 
 def _is_kind(kind: str) -> dict[str, object]:
-    # An agent without a class is an LlmAgent.
+    # An agent file without `agent_class` means an LlmAgent.
     if kind == "llm":
         return {"properties": {"agent_class": {"enum": [*class_names(kind), ""]}}}
     return {"properties": {"agent_class": {"enum": class_names(kind)}}, "required": ["agent_class"]}
 
 
-def _built_in() -> list[str]:
+def _built_in_class_names() -> list[str]:
     return [name for kind in KEYS for name in class_names(kind)]
 
 
 def _values_of(keys: Mapping[str, object]) -> dict[str, object]:
-    return {key: dict(_VALUES[key]) for key in keys}
+    return {key: dict(_VALUE_SCHEMAS[key]) for key in keys}
 
 
 def _camel(key: str) -> str:

@@ -1,4 +1,4 @@
-"""An agent-config project: loaded, it makes the agent of each call; or checked, with or without running its Python."""
+"""An agent-config project as an `agents.protocol.AgentProject`, and its check with or without running its Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNTIME = "callagent.agents.adk.runtime:AdkRuntime"
 
 
 class AdkProject:
-    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+    """The `AgentProject` of agent-config files. It owns its worker pool and closes it; the model is shared."""
 
     def __init__(
         self, path: Path, config: AgentConfig, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings
@@ -79,8 +79,8 @@ class AdkProject:
         conversation = tree.Conversation(root, tree.State(self.shared.initial_values(user)), self.shared, user)
         settings = self._settings
         code = tree.WorkerClient(lease, conversation, settings.function_timeout, settings.agent_timeout)
-        more = {} if observe is None else {"observe": observe}
-        return tree.TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **more)
+        options = {} if observe is None else {"observe": observe}
+        return tree.TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **options)
 
     async def close(self) -> None:
         await self._description.close()
@@ -130,7 +130,7 @@ class DescribedTool(msgspec.Struct):
 class DescribedAgent(msgspec.Struct):
     """An agent as `runtime.description` describes it.
 
-    Only `loop` agents have `max_iterations`, only `llm` agents what is listed below it.
+    Only `loop` agents have `max_iterations`, and only `llm` agents have the fields after it.
     """
 
     number: int
@@ -158,7 +158,7 @@ class DescribedAgent(msgspec.Struct):
     tools: list[DescribedTool] = []
 
 
-_PLAIN: dict[str, type[tree.Node]] = {
+_NODE_CLASSES: dict[str, type[tree.Node]] = {
     "sequential": tree.SequentialNode,
     "parallel": tree.ParallelNode,
     "code": tree.CodeNode,
@@ -173,7 +173,7 @@ def build_tree(described: DescribedAgent) -> tree.Node:
     """Build the tree of agents from the description of its root."""
     children = tuple(build_tree(child) for child in described.children)
     callbacks = {tree.CallbackPoint(point): count for point, count in described.callbacks.items()}
-    # The children first: a node makes itself the parent of the children that it is given.
+    # The node's constructor makes it the parent of its children: `children` were built before it.
     match described.kind:
         case "llm":
             return _llm_node(described, children, callbacks)
@@ -182,7 +182,7 @@ def build_tree(described: DescribedAgent) -> tree.Node:
                 name=described.name, max_iterations=described.max_iterations, children=children
             )
         case kind:
-            node = _PLAIN[kind](name=described.name, children=children)
+            node = _NODE_CLASSES[kind](name=described.name, children=children)
     node.description, node.callbacks, node.code = described.description, callbacks, described.number
     return node
 
@@ -245,7 +245,7 @@ def check_adk_project(path: Path) -> CheckReport:
     config = load_config(path, findings)
     if config is not None:
         for each in _walk(config):
-            _warn(each, findings)
+            _add_warnings(each, findings)
     return findings.report()
 
 
@@ -260,7 +260,7 @@ async def check_adk_imports(pool: WorkerPool) -> CheckReport:
 
 def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
     yield config
-    # Agents that are Python objects are strings here; nothing is known of them before the project is imported.
+    # Agents that are Python objects are dotted paths here: they are not known before the project is imported.
     for child in config.children:
         if isinstance(child, AgentConfig):
             yield from _walk(child)
@@ -269,14 +269,15 @@ def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
             yield from _walk(tool.agent)
 
 
-def _warn(config: AgentConfig, findings: Findings) -> None:
+def _add_warnings(config: AgentConfig, findings: Findings) -> None:
     for tool in config.tools:
         name = tool.name.rpartition(".")[2]
         for key in keys.IGNORED_MCP_ARGUMENTS if name in keys.MCP_TOOLSETS else ():
             if (tool.args or {}).get(key) is not None:
                 findings.warning(config.file, tool.line, f"The tool '{tool.name}': '{key}' has no effect here.")
         if name in _GOOGLE_ONLY:
-            findings.warning(config.file, tool.line, f"The tool '{tool.name}' is not available here: its agent fails.")
+            consequence = "its agent fails when it asks the model"
+            findings.warning(config.file, tool.line, f"The tool '{tool.name}' is not available here: {consequence}.")
     # The keys are accepted, because projects are shared with Google's own runtime, where they have an effect.
     generation = config.data.get("generate_content_config")
     for key in generation if isinstance(generation, dict) else ():

@@ -138,7 +138,7 @@ def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
     text = LLM + "tools:\n  - name: google_search\ngenerate_content_config:\n  candidateCount: 2\n  topP: 0.5\n"
     project = write_project(tmp_path, {"root_agent.yaml": text})
     assert [str(each) for each in check_adk_project(project).warnings] == [
-        "root_agent.yaml:4: The tool 'google_search' is not available here: its agent fails.",
+        "root_agent.yaml:4: The tool 'google_search' is not available here: its agent fails when it asks the model.",
         "root_agent.yaml:6: 'generate_content_config.candidateCount' has no effect here.",
     ]
 

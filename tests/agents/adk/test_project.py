@@ -314,7 +314,7 @@ async def test_a_form_that_is_not_kept_is_an_error_for_the_turn() -> None:
             "'agency.code.f' is neither a pydantic class",
         ),
         ("input_schema: {name: agency.code.A}", "class A: pass\n", "'agency.code.A' is neither a pydantic class"),
-        ("model_code: {name: agency.code.m}", "m = 3\n", "'model_code': neither a model's name nor an object"),
+        ("model_code: {name: agency.code.m}", "m = 3\n", "'model_code' names neither a model's name nor an object"),
         ("after_tool_callbacks: [{name: agency.code.f}]", "f = 3\n", "'agency.code.f' is not a function"),
         ("tools: [{name: LongRunningFunctionTool, args: {func: agency.code.f}}]", "f = 3\n", "is not a function"),
         ("tools: [{name: FunctionTool}]", "", "'args.func', a dotted path, is missing"),

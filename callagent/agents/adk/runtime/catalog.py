@@ -1,4 +1,4 @@
-"""A project's agents as objects: its YAML files and its Python brought together, numbered and described to the core."""
+"""The agents of a project as objects made from its YAML files and its Python, numbered and described to the core."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from callagent.agents.adk import config_keys as keys
 from callagent.agents.adk.agent_config import ROOT_FILE, AgentConfig, ToolConfig, load_config
 from callagent.agents.adk.runtime import google_classes as google
 from callagent.agents.adk.runtime import google_modules, tools
-from callagent.agents.adk.runtime.description import Describer, ToolsetFailed, with_sets
-from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_set
+from callagent.agents.adk.runtime.description import Describer, ToolsetFailed, with_mcp_tools
+from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_toolset
 from callagent.agents.kernel import Findings, ModuleSpace, error_message, remedy_of
 
 _PLAIN_KEYS = (
@@ -25,7 +25,7 @@ _PLAIN_KEYS = (
 
 
 class ReferenceFailed(Exception):
-    """A reference in a file leads to nothing that can be used there."""
+    """The error of a reference in a file that names nothing usable there."""
 
     def __init__(self, file: str, line: int, text: str) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ class Catalog:
         self._space = PackageSpace(project)
         self.errors: list[dict[str, object]] = []
         self.described: dict[str, object] | None = None
-        self._sets: list[McpToolset] = []
+        self._mcp_toolsets: list[McpToolset] = []
         self.agents: list[google.BaseAgent] = []
         """The agents; requests name them by their index."""
         self._load()
@@ -60,15 +60,15 @@ class Catalog:
         return callbacks if isinstance(callbacks, list) else (callbacks,)
 
     def tool(self, number: int, name: str) -> tools.BaseTool:
-        """Return an agent's tool. Raises `LookupError`, and `McpFailed` when a server has to be asked and is away."""
-        # Tools of the project first: they are known without asking a server.
+        """Return an agent's tool. Raises `LookupError`, and `McpFailed` when a server has to be asked but cannot be."""
+        # The project's own tools come first, because they are known without asking a server.
         own = getattr(self.agents[number], "tools", ())
         for each in own:
-            if not is_mcp_set(each) and (tool := tools.as_tool(each)).name == name:
+            if not is_mcp_toolset(each) and (tool := tools.as_tool(each)).name == name:
                 return tool
-        sets = [each for each in own if is_mcp_set(each) and each.may_have(name)]
-        for each in sets:
-            if (remote := each.tool(name, surely=len(sets) == 1)) is not None:
+        candidates = [each for each in own if is_mcp_toolset(each) and each.may_have(name)]
+        for each in candidates:
+            if (remote := each.tool(name, is_only_candidate=len(candidates) == 1)) is not None:
                 return remote
         raise LookupError(f"agent '{self.agents[number].name}' has no tool '{name}'")
 
@@ -76,7 +76,7 @@ class Catalog:
         """Return `{"root", "errors", "unreachable"}`, with the tools that servers have now."""
         if self.described is None:
             return {"root": None, "errors": self.errors, "unreachable": []}
-        root, unreachable = with_sets(self.described, self._sets)
+        root, unreachable = with_mcp_tools(self.described, self._mcp_toolsets)
         return {"root": root, "errors": self.errors, "unreachable": unreachable}
 
     def _load(self) -> None:
@@ -85,12 +85,12 @@ class Catalog:
         if config is None or findings.errors:
             self._note(ROOT_FILE, 1, "the project's files have errors")
             return
-        # An error is noted and not raised: the worker lives on, and `describe` tells the core.
+        # An error is noted instead of raised, so that the worker lives on and `describe` reports it to the core.
         try:
-            root = self._agent(config)
+            root = self._make_agent(config)
             describer = Describer(self.agents)
             self.described = describer.agent(root)
-            self._sets = describer.sets
+            self._mcp_toolsets = describer.mcp_toolsets
         except (ReferenceFailed, ToolsetFailed) as error:
             self._note(*error.place, str(error))
         except (ValueError, TypeError, LookupError) as error:
@@ -99,9 +99,9 @@ class Catalog:
     def _note(self, file: str, line: int, message: str) -> None:
         self.errors.append({"file": file, "line": line, "message": message})
 
-    def _agent(self, config: AgentConfig) -> google.BaseAgent:
+    def _make_agent(self, config: AgentConfig) -> google.BaseAgent:
         data = config.data
-        known: dict[str, object] = {
+        arguments: dict[str, object] = {
             "name": config.name,
             "description": str(data.get("description") or ""),
             "sub_agents": [self._child(config, index, child) for index, child in enumerate(config.children)],
@@ -109,44 +109,45 @@ class Catalog:
         for key in config.code:
             # YAML has `before_agent_callbacks`, the classes of the ADK have `before_agent_callback`.
             if key.endswith("_callbacks"):
-                known[key.removesuffix("s")] = self._codes(config, key)
+                arguments[key.removesuffix("s")] = self._find_code(config, key)
         try:
-            return self._made(config, known)
+            return self._make_of_kind(config, arguments)
         except (ValueError, TypeError) as error:
             raise ReferenceFailed(config.file, 1, error_message(error)) from error
 
-    def _made(self, config: AgentConfig, known: dict[str, object]) -> google.BaseAgent:
+    def _make_of_kind(self, config: AgentConfig, arguments: dict[str, object]) -> google.BaseAgent:
         data = config.data
         match config.kind:
             case "sequential":
-                return google.SequentialAgent(**known)
+                return google.SequentialAgent(**arguments)
             case "parallel":
-                return google.ParallelAgent(**known)
+                return google.ParallelAgent(**arguments)
             case "loop":
                 limit = data.get("max_iterations")
-                return google.LoopAgent(**known, max_iterations=keys.whole_number(limit))
+                return google.LoopAgent(**arguments, max_iterations=keys.read_whole_number(limit))
             case "code":
-                return self._own_class(config, known)
-        return google.LlmAgent(**known, **self._of_llm(config))
+                return self._make_of_own_class(config, arguments)
+        return google.LlmAgent(**arguments, **self._llm_arguments(config))
 
-    def _of_llm(self, config: AgentConfig) -> dict[str, object]:
+    def _llm_arguments(self, config: AgentConfig) -> dict[str, object]:
         """Return the arguments that only agents with a model take."""
         data = config.data
-        known: dict[str, object] = {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
+        arguments: dict[str, object] = {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
         for key in ("input_schema", "output_schema"):
             if key in config.code:
-                known[key] = self._schema(config, key)
+                arguments[key] = self._find_schema(config, key)
         if "model_code" in config.code:
-            (known["model"],) = self._codes(config, "model_code")
-            if not isinstance(getattr(known["model"], "model", known["model"]), str):
-                text = "'model_code': neither a model's name nor an object with one in its 'model'"
+            (model,) = self._find_code(config, "model_code")
+            if not isinstance(getattr(model, "model", model), str):
+                text = "'model_code' names neither a model's name nor an object with one in its 'model'"
                 raise ReferenceFailed(config.file, config.line("model_code"), text)
-        known["generate_content_config"] = _generation(data.get("generate_content_config"))
-        known["tools"] = [self._placed(config, tool) for tool in config.tools]
-        return known
+            arguments["model"] = model
+        arguments["generate_content_config"] = _generation(data.get("generate_content_config"))
+        arguments["tools"] = [self._make_tool(config, tool) for tool in config.tools]
+        return arguments
 
-    def _schema(self, config: AgentConfig, key: str) -> object:
-        (found,) = self._codes(config, key)
+    def _find_schema(self, config: AgentConfig, key: str) -> object:
+        (found,) = self._find_code(config, key)
         try:
             tools.schema_of(found)
         except PydanticUserError:
@@ -156,7 +157,8 @@ class Catalog:
             raise ReferenceFailed(config.file, config.line(key), text) from None
         return found
 
-    def _codes(self, config: AgentConfig, key: str) -> list[object]:
+    def _find_code(self, config: AgentConfig, key: str) -> list[object]:
+        """Return the objects that the references under a key name."""
         found = []
         for index, reference in enumerate(config.code[key]):
             value = self._find(config, reference.path, (key, index))
@@ -165,26 +167,26 @@ class Catalog:
                 raise ReferenceFailed(config.file, config.line(key, index), text)
             # With arguments, the reference names a function that makes the callback.
             if reference.arguments:
-                by_place = [argument for name, argument in reference.arguments if name is None]
-                by_name = {name: argument for name, argument in reference.arguments if name is not None}
-                value = value(*by_place, **by_name)
+                positional = [argument for name, argument in reference.arguments if name is None]
+                keywords = {name: argument for name, argument in reference.arguments if name is not None}
+                value = value(*positional, **keywords)
             found.append(value)
         return found
 
-    def _own_class(self, config: AgentConfig, known: dict[str, object]) -> google.BaseAgent:
+    def _make_of_own_class(self, config: AgentConfig, arguments: dict[str, object]) -> google.BaseAgent:
         cls = self._find(config, config.agent_class, ("agent_class",))
         if not (inspect.isclass(cls) and issubclass(cls, google.BaseAgent)):
             text = f"'agent_class': '{config.agent_class}' is not a class of agents"
             raise ReferenceFailed(config.file, config.line("agent_class"), text)
         if issubclass(cls, google.LlmAgent):
-            known = {**known, **self._of_llm(config)}
-        # As in the ADK: the class's own `config_type` reads the file, its `_parse_config` makes the arguments of it.
+            arguments = {**arguments, **self._llm_arguments(config)}
+        # As in the ADK, the class's own `config_type` reads the file, and its `_parse_config` makes the arguments.
         parsed = cls.config_type.model_validate(dict(config.data))
-        return cls(**cls._parse_config(parsed, str(self._project / config.file), known))
+        return cls(**cls._parse_config(parsed, str(self._project / config.file), arguments))
 
     def _child(self, config: AgentConfig, index: int, child: AgentConfig | str) -> google.BaseAgent:
         if isinstance(child, AgentConfig):
-            return self._agent(child)
+            return self._make_agent(child)
         return self._agent_instance(config, child, ("sub_agents", index, "code"))
 
     def _agent_instance(self, config: AgentConfig, path: str, place: tuple[str | int, ...]) -> google.BaseAgent:
@@ -194,17 +196,17 @@ class Catalog:
         kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
 
-    def _placed(self, config: AgentConfig, tool: ToolConfig) -> object:
-        """Make a tool, or a toolset that knows the file and line that name it."""
-        found = self._tool(config, tool)
-        # Messages about a toolset come later, when its server is asked; they name this place.
+    def _make_tool(self, config: AgentConfig, tool: ToolConfig) -> object:
+        """Make a tool, or a toolset that knows the file and line of its reference."""
+        found = self._make_tool_of_kind(config, tool)
+        # Messages about a toolset come later, when its server is asked, and name this place.
         if isinstance(found, tools.BaseToolset):
             found.place = (config.file, tool.line)
         return found
 
-    def _tool(self, config: AgentConfig, tool: ToolConfig) -> object:
+    def _make_tool_of_kind(self, config: AgentConfig, tool: ToolConfig) -> object:
         head, _, name = tool.name.rpartition(".")
-        if head == keys.PHONE:
+        if head == keys.PHONE_PACKAGE:
             return tools.PhoneTool(name, tool.args or {})
         try:
             if name == "AgentTool":
@@ -229,8 +231,8 @@ class Catalog:
         return found
 
     def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> object:
-        # First the project's own; then the built-in ones that we have; then those that only Google has, which fail
-        # when their agent asks its model, as an ADK agent with another provider's model does.
+        # The project's own tools come first, then the built-in ones, then those of Google's services, which fail when
+        # their agent asks its model, as with an ADK agent whose model is another provider's.
         if "." in tool.name and not tool.name.startswith("google.adk."):
             return self._find(config, tool.name, tool.line)
         if tool.name.rpartition(".")[2] in keys.MCP_TOOLSETS:
@@ -244,9 +246,9 @@ class Catalog:
         return found
 
     def _from_reference(self, found: object, config: AgentConfig, tool: ToolConfig) -> object:
-        """Make the tool that a reference means.
+        """Return the tool that a reference means, given the object that it names.
 
-        The reference may name a tool, a class of tools, a function that makes one from `args`, or, without `args`, a
+        The object may be a tool, a class of tools, a function that makes a tool from `args`, or, without `args`, a
         function that is the tool itself.
         """
         if isinstance(found, tools.BaseTool):
@@ -269,12 +271,12 @@ class Catalog:
 
     def _agent_tool(self, config: AgentConfig, tool: ToolConfig) -> tools.AgentTool:
         if isinstance(tool.agent, AgentConfig):
-            agent = self._agent(tool.agent)
+            agent = self._make_agent(tool.agent)
         elif isinstance(tool.agent, str):
             agent = self._agent_instance(config, tool.agent, ("tools",))
         else:
             raise ReferenceFailed(config.file, tool.line, "AgentTool: 'args.agent' is missing")
-        return tools.AgentTool(agent, bool(keys.flag((tool.args or {}).get("skip_summarization"))))
+        return tools.AgentTool(agent, bool(keys.read_flag((tool.args or {}).get("skip_summarization"))))
 
     def _find(self, config: AgentConfig, path: str, place: tuple[str | int, ...] | int) -> Any:
         line = place if isinstance(place, int) else config.line(*place)
@@ -297,7 +299,7 @@ def _generation(data: object) -> google.GenerateContentConfig | None:
 class PackageSpace(ModuleSpace):
     """The modules of one project, apart from those of other projects in the same process.
 
-    The project's folder is a package, as if the folder above it were on Python's path.
+    The project's folder is a package, as if its parent folder were on Python's path.
     """
 
     def __init__(self, project: Path) -> None:
@@ -306,12 +308,12 @@ class PackageSpace(ModuleSpace):
         self._package = project.name
 
     def find(self, path: str) -> object:
-        """Return what a dotted path names: an attribute of the longest part that is a module.
+        """Return the object that a dotted path names: an attribute of the longest part that is a module.
 
         Raises whatever the import raises, and `AttributeError`.
         """
         parts = keys.absolute_reference(path, self._package).split(".")
-        # The longest module first: `pkg.tools.find` may be a function of `pkg.tools`, or a module of its own.
+        # The longest module comes first, because `pkg.tools.find` may be a function of `pkg.tools` or a module.
         for length in range(len(parts) - 1, 0, -1):
             name = ".".join(parts[:length])
             if length > 1 and not self._is_module(parts[:length]):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from callagent.agents.adk.config_keys import SAMPLING
 from callagent.agents.adk.runtime import google_classes as google
-from callagent.agents.adk.runtime.mcp_toolset import McpTool, McpToolset, is_mcp_set
+from callagent.agents.adk.runtime.mcp_toolset import McpTool, McpToolset, is_mcp_toolset
 from callagent.agents.adk.runtime.tools import (
     BUILT_IN_SCHEMAS,
     AgentTool,
@@ -30,18 +30,19 @@ _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before
 
 
 class Describer:
-    """Describes agents and numbers them in the order in which it meets them."""
+    """The maker of a project's description, which numbers the agents in the order in which it describes them."""
 
     def __init__(self, numbered: list[google.BaseAgent]) -> None:
+        """`numbered` collects the agents; an agent's number is its index there."""
         self._numbered = numbered
-        self.sets: list[McpToolset] = []
-        """The toolsets of MCP servers; a description has their index in the place of their tools."""
+        self.mcp_toolsets: list[McpToolset] = []
+        """The toolsets of MCP servers. In the description, their index stands in the place of their tools."""
 
     def agent(self, agent: google.BaseAgent) -> Plain:
         """Describe an agent and all below it. Raises ValueError for an agent with two places in the tree."""
-        # By identity: two agents may be equal by their fields, as pydantic compares them.
+        # Compared by identity, because pydantic calls two agents with the same fields equal.
         if any(agent is each for each in self._numbered):
-            raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
+            raise ValueError(f"agent '{agent.name}' has two places in the tree; make an agent object for each of them")
         number = len(self._numbered)
         self._numbered.append(agent)
         described: Plain = {
@@ -49,7 +50,7 @@ class Describer:
             "kind": google.kind_of(agent),
             "name": agent.name,
             "description": agent.description,
-            "callbacks": {point: count for point in _POINTS if (count := _count(agent, point))},
+            "callbacks": {point: count for point in _POINTS if (count := _count_callbacks(agent, point))},
             "children": [self.agent(child) for child in agent.sub_agents],
         }
         if isinstance(agent, google.LoopAgent):
@@ -59,12 +60,12 @@ class Describer:
         return described
 
     def _llm(self, agent: google.LlmAgent) -> Plain:
-        # On the agent itself, because calls look their tools up there: `Catalog.tool` does not ask a toolset again.
-        agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
+        # Kept on the agent, where `Catalog.tool` finds the tools without asking a toolset again.
+        agent.tools = [one for each in agent.tools for one in _expand_toolset(each)]
         generation = agent.generate_content_config
         return {
             "instruction": agent.instruction if isinstance(agent.instruction, str) else None,
-            "static_instruction": _text(agent.static_instruction),
+            "static_instruction": _instruction_text(agent.static_instruction),
             "model": agent.model if isinstance(agent.model, str) else str(getattr(agent.model, "model", "")),
             "temperature": generation.temperature if generation else None,
             "max_tokens": generation.max_output_tokens if generation else None,
@@ -81,10 +82,10 @@ class Describer:
         }
 
     def _tool(self, value: object) -> Plain:
-        # Servers are asked by `with_sets`, all at the same time and again whenever the project is described.
-        if is_mcp_set(value):
-            self.sets.append(value)
-            return {"set": len(self.sets) - 1}
+        # `with_mcp_tools` asks the servers, all at the same time and again whenever the project is described.
+        if is_mcp_toolset(value):
+            self.mcp_toolsets.append(value)
+            return {"set": len(self.mcp_toolsets) - 1}
         tool = as_tool(value)
         described: Plain = {
             "name": tool.name,
@@ -107,27 +108,27 @@ class Describer:
                 return {**described, "kind": tool.kind, "parameters": BUILT_IN_SCHEMAS.get(tool.kind)}
             case PhoneTool():
                 return {**described, "kind": "phone", "options": tool.options}
-        # What is left runs in the worker: functions, and tools of the project's own classes.
+        # The remaining kinds run in the worker: functions, and tools of the project's own classes.
         if isinstance(tool, StorageTool):
             described |= {"text": tool.text, "adds": tool.adds, "remembers": tool.remembers}
-            if not tool.is_seen:
+            if not tool.is_offered:
                 return {**described, "kind": "unseen"}
-        return {**described, **_declared(tool)}
+        return {**described, **_declaration(tool)}
 
 
-def _taken_apart(tool: object) -> Sequence[object]:
-    """Return the tools of a toolset; that of an MCP server stays whole, as its tools are asked for later."""
-    return tools_of(tool) if isinstance(tool, BaseToolset) and not is_mcp_set(tool) else [tool]
+def _expand_toolset(tool: object) -> Sequence[object]:
+    """Return the tools of a toolset. One of an MCP server is returned itself, because the server is asked later."""
+    return list_tools(tool) if isinstance(tool, BaseToolset) and not is_mcp_toolset(tool) else [tool]
 
 
-def with_sets(described: Plain, sets: list[McpToolset]) -> tuple[Plain, list[Plain]]:
+def with_mcp_tools(described: Plain, toolsets: list[McpToolset]) -> tuple[Plain, list[Plain]]:
     """Ask the MCP servers for their tools.
 
     Returns the description with those tools in the places of their toolsets, and a finding for each unreachable server.
     """
     offered: list[list[Plain]] = []
     unreachable: list[Plain] = []
-    for toolset, found in zip(sets, list_all([each.server for each in sets]), strict=True):
+    for toolset, found in zip(toolsets, list_all([each.server for each in toolsets]), strict=True):
         if isinstance(found, Exception):
             # The project opens without these tools; the core asks for another description later.
             file, line = toolset.place
@@ -135,39 +136,40 @@ def with_sets(described: Plain, sets: list[McpToolset]) -> tuple[Plain, list[Pla
             unreachable.append({"file": file, "line": line, "message": text})
             offered.append([])
         else:
-            offered.append([_remote(tool) for tool in toolset.keep_listed(found)])
-    return _filled(described, offered), unreachable
+            offered.append([_describe_mcp_tool(tool) for tool in toolset.keep_listed(found)])
+    return _fill_toolsets(described, offered), unreachable
 
 
-def _remote(tool: McpTool) -> Plain:
-    return {"name": tool.name, "kind": "code", "long_running": False, "timeout": tool.timeout, **_declared(tool)}
+def _describe_mcp_tool(tool: McpTool) -> Plain:
+    return {"name": tool.name, "kind": "code", "long_running": False, "timeout": tool.timeout, **_declaration(tool)}
 
 
-def _filled(described: Plain, offered: list[list[Plain]]) -> Plain:
-    filled: Plain = {**described, "children": [_filled(child, offered) for child in described["children"]]}
+def _fill_toolsets(described: Plain, offered: list[list[Plain]]) -> Plain:
+    """Return an agent's description with `offered[i]` in the place of the toolset with the index i."""
+    filled: Plain = {**described, "children": [_fill_toolsets(child, offered) for child in described["children"]]}
     if "tools" in described:
         tools = [one for each in described["tools"] for one in (offered[each["set"]] if "set" in each else [each])]
         filled["tools"] = [
-            {**each, "agent": _filled(each["agent"], offered)} if each.get("agent") else each for each in tools
+            {**each, "agent": _fill_toolsets(each["agent"], offered)} if each.get("agent") else each for each in tools
         ]
     return filled
 
 
-def _declared(tool: BaseTool) -> Plain:
+def _declaration(tool: BaseTool) -> Plain:
     declaration = tool._get_declaration()
     if declaration is None:
-        raise ValueError(f"tool '{tool.name}' has no declaration")
+        raise ValueError(f"tool '{tool.name}' has no declaration: its _get_declaration() returned None")
     parameters = declaration.parameters_json_schema
     if parameters is None and declaration.parameters is not None:
         schema = declaration.parameters
         parameters = _lower_types(schema.model_dump(exclude_none=True) if isinstance(schema, google.Schema) else schema)
-    # A function is described by its docstring, whatever its declaration says; LongRunningFunctionTool adds to it.
+    # A function's description is its docstring, to which LongRunningFunctionTool adds, and not its declaration's.
     description = tool.description if isinstance(tool, FunctionTool) else declaration.description or tool.description
     return {"description": description, "parameters": parameters}
 
 
 def _lower_types(schema: object) -> object:
-    """Return a schema with the type names in lowercase: the Gemini API writes them in capitals."""
+    """Return a schema with the type names in lowercase, because the Gemini API writes them in capitals."""
     if isinstance(schema, dict):
         return {
             key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
@@ -177,7 +179,7 @@ def _lower_types(schema: object) -> object:
 
 
 def _agent_parameters(agent: google.BaseAgent) -> Plain:
-    # Of a workflow agent, the first child with a model is given the arguments.
+    # A workflow agent passes the arguments to its first child.
     while not isinstance(agent, google.LlmAgent) and agent.sub_agents:
         agent = agent.sub_agents[0]
     schema = schema_of(agent.input_schema) if isinstance(agent, google.LlmAgent) else None
@@ -190,7 +192,7 @@ def _sampling(generation: google.GenerateContentConfig | None) -> Plain:
 
 
 def _safety(generation: google.GenerateContentConfig | None) -> dict[str, str]:
-    """Return the threshold of each category of harm; in Python both may be members of the API's enumerations."""
+    """Return the threshold of each category of harm. In Python code, both may be members of the API's enumerations."""
     found = {}
     for each in (generation.safety_settings if generation else None) or ():
         setting = each if isinstance(each, dict) else each.model_dump()
@@ -202,12 +204,12 @@ def _safety(generation: google.GenerateContentConfig | None) -> dict[str, str]:
     return found
 
 
-def _count(agent: google.BaseAgent, point: str) -> int:
+def _count_callbacks(agent: google.BaseAgent, point: str) -> int:
     callbacks = getattr(agent, f"{point}_callback", None)
     return len(callbacks) if isinstance(callbacks, list) else int(callbacks is not None)
 
 
-def _text(value: object) -> str:
+def _instruction_text(value: object) -> str:
     """Return the text of a static instruction: a text, or a content with text parts."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -215,11 +217,11 @@ def _text(value: object) -> str:
         parts = value.get("parts") or [value]
     else:
         parts = value if isinstance(value, list) else getattr(value, "parts", None)
-    texts = [_text_of(part) for part in parts or ()]
+    texts = [_part_text(part) for part in parts or ()]
     return "\n".join(text for text in texts if text)
 
 
-def _text_of(part: object) -> str:
+def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
     return str((part.get("text") if isinstance(part, dict) else getattr(part, "text", "")) or "")
@@ -230,35 +232,35 @@ TOOLSET_TIMEOUT = 60.0
 
 
 class ToolsetFailed(Exception):
-    """A toolset of the project's own class could not list its tools."""
+    """The failure of a toolset of the project's own class to list its tools."""
 
     def __init__(self, toolset: BaseToolset, text: str) -> None:
         super().__init__(f"'{type(toolset).__name__}': its tools are not known: {text}")
         self.place = toolset.place
 
 
-def tools_of(toolset: BaseToolset) -> list[BaseTool]:
+def list_tools(toolset: BaseToolset) -> list[BaseTool]:
     """Ask a toolset for its tools. Raises `ToolsetFailed`."""
     found: list[list[BaseTool]] = []
     errors: list[BaseException] = []
 
     def ask() -> None:
         try:
-            found.append([as_tool(each) for each in asyncio.run(_asked(toolset))])
+            found.append([as_tool(each) for each in asyncio.run(_get_tools(toolset))])
         except BaseException as error:  # listing the tools runs the project's own code
             errors.append(error)
 
-    # In a thread, because `asyncio.run` refuses to run where the importing thread has an event loop already.
+    # In a thread of its own, because the importing thread may have an event loop, where `asyncio.run` would fail.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    # A thread that goes on is left alone: it is a daemon, and ends with the process.
+    # A thread that still runs is left alone: it is a daemon and ends with the process.
     thread.join(TOOLSET_TIMEOUT)
     if errors:
         raise ToolsetFailed(toolset, f"{type(errors[0]).__name__}: {error_message(errors[0])}") from errors[0]
     if not found:
-        raise ToolsetFailed(toolset, f"it did not say within {TOOLSET_TIMEOUT:g} s")
+        raise ToolsetFailed(toolset, f"get_tools() did not end within {TOOLSET_TIMEOUT:g} s")
     return found[0]
 
 
-async def _asked(toolset: BaseToolset) -> list[object]:
+async def _get_tools(toolset: BaseToolset) -> list[object]:
     return list(await toolset.get_tools(None))

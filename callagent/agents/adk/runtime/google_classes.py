@@ -1,6 +1,6 @@
 """Stand-ins for the classes of `google.genai.types`, `google.adk.agents`, `.events` and `.models`.
 
-A project's Python makes them, is given them and returns them. Agents and models only describe: the core runs them.
+A project's Python creates, receives and returns them. Agents and models are descriptions only, which the core runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callagent.workers import Plain
 class _Type(BaseModel):
     """A type of the API: it takes fields in snake_case and camelCase and keeps fields that are not declared here."""
 
-    # A class of Google's has many more fields than matter here. A project that sets one of them must not fail.
+    # Google's classes have many more fields than are needed here, and a project that sets one of them must not fail.
     model_config = ConfigDict(
         extra="allow", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
     )
@@ -121,7 +121,7 @@ class _Names(type):
         return name
 
 
-# Projects name the following in their settings of models; here they have no effect.
+# Projects use the following types in their settings of models; here they have no effect.
 class Modality(metaclass=_Names):
     pass
 
@@ -185,8 +185,8 @@ class Type:
     STRING, NUMBER, INTEGER, BOOLEAN, ARRAY, OBJECT = "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT"
 
 
-def plain(value: BaseModel) -> Plain:
-    """Return a value as the tree engine carries it: in snake_case, without fields that are not set."""
+def to_plain(value: BaseModel) -> Plain:
+    """Return a value as plain data for the tree engine: in snake_case, without fields that are not set."""
     dumped: Plain = value.model_dump(exclude_none=True)
     return dumped
 
@@ -207,7 +207,7 @@ class _Open(BaseModel):
 
 
 class EventActions(_Open):
-    """What an event does beside its content."""
+    """The actions of an event: what it does beside its content."""
 
     state_delta: dict[str, object] = Field(default_factory=dict)
     artifact_delta: dict[str, int] = Field(default_factory=dict)
@@ -217,7 +217,7 @@ class EventActions(_Open):
 
 
 class MemoryEntry(_Open):
-    """What somebody said in an earlier call."""
+    """One utterance of an earlier call."""
 
     content: Content
     custom_metadata: dict[str, object] = Field(default_factory=dict)
@@ -232,7 +232,7 @@ class SearchMemoryResponse(_Open):
 
 
 class LlmResponse(_Open):
-    """A model's answer as callbacks see it, or what a callback returns in its place."""
+    """A model's answer as callbacks see it, or an answer that a callback returns instead."""
 
     content: Content | None = None
     partial: bool | None = None
@@ -295,7 +295,7 @@ class Session:
 
 
 class ReadonlyContext:
-    """Where in a call project code runs."""
+    """The place in a call where project code runs: session, agent and turn."""
 
     def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, object]) -> None:
         self.session = session
@@ -315,7 +315,7 @@ class ReadonlyContext:
 
 
 class CallbackContext(ReadonlyContext):
-    """The context of a callback: it may also use artifacts and memories."""
+    """The context of a callback, which may also use artifacts and memories."""
 
     def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, object]) -> None:
         super().__init__(session, agent_name, invocation)
@@ -326,8 +326,8 @@ class CallbackContext(ReadonlyContext):
     async def save_artifact(self, filename: str, artifact: object, custom_metadata: object = None) -> int:
         """Keep an artifact and return the number of its version. Raises `AskFailed` when the call keeps no more."""
         # A part may also be a plain dict, or an object of another pydantic class with the same fields.
-        part = plain(artifact) if isinstance(artifact, BaseModel) else artifact
-        version = int(self._ask_storage("save", name=filename, part=plain(Part.model_validate(part))))
+        part = to_plain(artifact) if isinstance(artifact, BaseModel) else artifact
+        version = int(self._ask_storage("save", name=filename, part=to_plain(Part.model_validate(part))))
         self.actions.artifact_delta[filename] = version
         return version
 
@@ -372,7 +372,7 @@ class InvocationContext(ToolContext):
         super().__init__(session, agent.name, invocation)
         self.agent = agent
         self.end_invocation = False
-        # An attribute and not a method: the session knows the worker's channel, a context only the call.
+        # An attribute instead of a method, because only `AdkSession` knows the worker's channel.
         self.run_child: Callable[[BaseAgent], AsyncIterator[Event]]
         """Runs another agent; `AdkSession` sets it."""
 
@@ -408,7 +408,7 @@ class BaseAgent(BaseModel):
 
     @field_validator("name")
     @classmethod
-    def _is_a_name(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         if not name.isidentifier() or name == "user":
             raise ValueError(f"'{name}' is not a valid agent name: use a Python identifier other than 'user'")
         return name
@@ -416,7 +416,7 @@ class BaseAgent(BaseModel):
     @classmethod
     def _parse_config(cls, config: BaseAgentConfig, config_abs_path: str, kwargs: Plain) -> Plain:
         """Return the arguments of the class from the keys of its file; agent classes override it."""
-        # `kwargs` last: they have the callbacks, tools and sub-agents as objects, of which the file has the names.
+        # `kwargs` come last: they have the objects of the callbacks, tools and sub-agents, the file only their names.
         own = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key in cls.model_fields}
         return {**own, **kwargs}
 
@@ -481,7 +481,7 @@ def kind_of(agent: BaseAgent) -> str:
 class BaseLlm(BaseModel):
     """A model that a project's Python names.
 
-    Only the name counts: the settings say which configured model it means, and nothing is asked through this object.
+    Only its name is used: the settings map it to a configured model, and no request goes through this object.
     """
 
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)

@@ -22,7 +22,8 @@ from callagent.agents.mcp import McpTool as Declared
 from callagent.workers import Plain
 
 _CALL_SECONDS = 30.0
-_ON = ("1", "true", "yes", "on")
+"""Seconds for one call where the project sets none."""
+_TRUE_WORDS = ("1", "true", "yes", "on")
 
 
 class _Parameters(BaseModel):
@@ -68,7 +69,7 @@ KINDS: Mapping[str, type[_Parameters]] = {
 
 
 HeaderAnswer = Mapping[str, object] | Awaitable[Mapping[str, object] | None] | None
-"""What a project's `header_provider` returns: headers, or none, at once or awaited."""
+"""What a project's `header_provider` returns: headers or None, or an awaitable of these."""
 
 
 class McpTool(BaseTool):
@@ -87,11 +88,11 @@ class McpTool(BaseTool):
         )
 
     async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
-        """Call the tool. That its server is unreachable or too slow is told to the model, and the turn goes on."""
+        """Call the tool. If its server is unreachable or too slow, the result tells the model, and the turn goes on."""
         try:
             headers = await self._toolset.own_headers(tool_context)
             server = self._toolset.server(headers)
-            # The client blocks. In a thread, other tools of the same answer go on meanwhile.
+            # The client blocks, so it runs in a thread: other tools of the same answer go on meanwhile.
             return await asyncio.to_thread(server.call, self._declared.name, args, tool_context.seconds)
         except McpFailed as error:
             return {"error": str(error)}
@@ -112,13 +113,13 @@ class McpToolset(BaseToolset):
         **options: object,
     ) -> None:
         self._parameters = _parameters(connection_params)
-        self._wanted = tool_filter
+        self._filter = tool_filter
         self._prefix = tool_name_prefix or ""
         self._header_provider = header_provider
         self._servers: dict[tuple[tuple[str, str], ...], McpServer] = {}
         self._listed: list[McpTool] | None = None
         self.refusal = ""
-        """Why the server may not be used; empty: it may."""
+        """Why the server may not be used; empty if it may."""
         self._auth: Mapping[str, str] = {}
         try:
             self._auth = auth_headers(auth_scheme, auth_credential)
@@ -135,18 +136,15 @@ class McpToolset(BaseToolset):
         ((key, value),) = named.items()
         rest = {key: value for key, value in arguments.items() if key not in KINDS}
         made = cls(connection_params=KINDS[key].model_validate(value), **rest)
-        # The ADK refuses them in the same way: who may write YAML must not be able to start programs by it. Python of
-        # the project may start those of `limits.function_programs`.
-        if key.startswith("stdio") and os.environ.get(ALLOW_PROGRAMS, "").strip().lower() not in _ON:
-            made.refusal = (
-                "programs that YAML names are started only where 'function_environment' has "
-                f"{ALLOW_PROGRAMS}, and it is 1"
-            )
+        # As in the ADK, whoever may write YAML must not be able to start programs with it. The project's Python may
+        # start those of `limits.function_programs`.
+        if key.startswith("stdio") and os.environ.get(ALLOW_PROGRAMS, "").strip().lower() not in _TRUE_WORDS:
+            made.refusal = f"YAML may start programs only where 'function_environment' sets {ALLOW_PROGRAMS} to 1"
         return made
 
     @property
     def timeout(self) -> float | None:
-        """Seconds for one call, as the project sets them; None: it sets none."""
+        """Seconds for one call; None: the project sets none."""
         return getattr(self._parameters, "sse_read_timeout", None)
 
     def shown_name(self, name: str) -> str:
@@ -157,21 +155,22 @@ class McpToolset(BaseToolset):
         return list(self.keep_listed(await asyncio.to_thread(self.server().tools)))
 
     def keep_listed(self, declared: list[Declared]) -> list[McpTool]:
-        """Keep those of the server's tools that the filter lets through, and return them."""
-        self._listed = [tool for each in declared if self._is_wanted(tool := McpTool(self, each), each.name)]
+        """Keep and return those of the server's tools that pass the filter."""
+        self._listed = [tool for each in declared if self._passes_filter(tool := McpTool(self, each), each.name)]
         return self._listed
 
     def may_have(self, name: str) -> bool:
+        """Return whether the set may have a tool of this name, without asking the server."""
         own = self._own_name(name)
-        return own is not None and (not isinstance(self._wanted, list) or own in self._wanted)
+        return own is not None and (not isinstance(self._filter, list) or own in self._filter)
 
-    def tool(self, name: str, *, surely: bool) -> McpTool | None:
+    def tool(self, name: str, *, is_only_candidate: bool) -> McpTool | None:
         """Return the tool that models call by this name. Raises `McpFailed`.
 
-        With `surely` no other toolset may have it, so that the server need not be asked for its list first.
+        `is_only_candidate`: no other toolset may have the tool, so that the server need not be asked for its list.
         """
-        # A replacement worker has not listed the tools: the description came from another process.
-        if self._listed is None and not surely:
+        # A replacement worker has no list of the tools, because another process made the description.
+        if self._listed is None and not is_only_candidate:
             self.keep_listed(self.server().tools())
         if self._listed is not None:
             return next((each for each in self._listed if each.name == name), None)
@@ -185,16 +184,15 @@ class McpToolset(BaseToolset):
         return {str(name): str(value) for name, value in (headers or {}).items()}
 
     def server(self, headers: Mapping[str, str] | None = None) -> McpServer:
-        """Return the session for a set of headers, one for each. Raises `McpFailed`."""
+        """Return the session for these headers. Raises `McpFailed`."""
         if self.refusal:
             raise McpFailed(self.refusal)
-        # One session for each set of headers: what a server ties to a session, such as who the caller is, must not be
-        # seen with the headers of another one.
+        # One session for each set of headers, because a server may tie data of a caller to the session.
         key = tuple(sorted((headers or {}).items()))
         if key not in self._servers:
-            begin = getattr(self._parameters, "timeout", 5.0)
+            begin_timeout = getattr(self._parameters, "timeout", 5.0)
             timeout = self.timeout or _CALL_SECONDS
-            self._servers[key] = McpServer(self._wire(dict(key)), max(timeout, begin), begin)
+            self._servers[key] = McpServer(self._wire(dict(key)), max(timeout, begin_timeout), begin_timeout)
         return self._servers[key]
 
     async def close(self) -> None:
@@ -209,22 +207,22 @@ class McpToolset(BaseToolset):
             folder = None if parameters.cwd is None else str(parameters.cwd)
             return ProgramWire(parameters.command, parameters.args, parameters.env or {}, folder)
         own = {str(name): str(value) for name, value in (parameters.headers or {}).items()} | dict(headers)
-        # Header names are case-insensitive (RFC 9110, section 5.1): those that `auth_credential` makes replace headers
-        # of any spelling.
-        proven = {name.lower() for name in self._auth}
-        allowed = {name: value for name, value in own.items() if name.lower() not in proven}
+        # Header names are case-insensitive (RFC 9110, section 5.1): headers from `auth_credential` replace those of any
+        # spelling.
+        replaced = {name.lower() for name in self._auth}
+        kept = {name: value for name, value in own.items() if name.lower() not in replaced}
         kind = SseWire if isinstance(parameters, SseConnectionParams) else HttpWire
-        return kind(parameters.url, {**allowed, **self._auth})
+        return kind(parameters.url, {**kept, **self._auth})
 
     def _own_name(self, name: str) -> str | None:
-        """Return the server's own name of a tool, or None when the tool is not of this set."""
+        """Return the server's own name of a tool, or None when the tool is not in this set."""
         start = f"{self._prefix}_" if self._prefix else ""
         return name.removeprefix(start) if name.startswith(start) else None
 
-    def _is_wanted(self, tool: McpTool, name: str) -> bool:
-        if callable(self._wanted):
-            return bool(self._wanted(tool, None))
-        return not isinstance(self._wanted, list) or name in self._wanted
+    def _passes_filter(self, tool: McpTool, name: str) -> bool:
+        if callable(self._filter):
+            return bool(self._filter(tool, None))
+        return not isinstance(self._filter, list) or name in self._filter
 
 
 def _parameters(value: object) -> Parameters:
@@ -239,55 +237,56 @@ def _parameters(value: object) -> Parameters:
     raise ValueError("McpToolset: 'connection_params' with a 'url' or a 'command' is needed")
 
 
-def is_mcp_set(value: object) -> TypeGuard[McpToolset]:
-    """Return whether a toolset only asks its server. A subclass with a `get_tools` of its own is asked at import."""
+def is_mcp_toolset(value: object) -> TypeGuard[McpToolset]:
+    """Return whether a value is an MCP toolset. A subclass with its own `get_tools` is not: it is asked at import."""
     return isinstance(value, McpToolset) and type(value).get_tools is McpToolset.get_tools
 
 
 def auth_headers(scheme: object, credential: object) -> dict[str, str]:
     """Return the headers for `auth_scheme` and `auth_credential`: maps, or objects with the same fields.
 
-    Nobody is asked for a token: a credential that has none, or that would have to be exchanged, raises ValueError. The
-    error's text has nothing secret.
+    No token is fetched: a credential that has none, or that would have to be exchanged, raises ValueError. The error's
+    text has nothing secret.
     """
-    # Most certain first: a token that is there, then what is sent by an HTTP scheme, then a key.
-    fields = _plain(credential)
+    # An OAuth token comes first, then the data of an HTTP scheme, then an API key.
+    fields = _snake_case_keys(credential)
     if not fields:
         if scheme is None:
             return {}
-        raise ValueError("'auth_scheme' is there and 'auth_credential' is not")
-    if token := _plain(fields.get("oauth2")).get("access_token"):
+        raise ValueError("'auth_scheme' is set, but 'auth_credential' is missing")
+    if token := _snake_case_keys(fields.get("oauth2")).get("access_token"):
         return {"Authorization": f"Bearer {token}"}
-    if http := _plain(fields.get("http")):
-        return _of_http(http)
+    if http := _snake_case_keys(fields.get("http")):
+        return _http_headers(http)
     if key := fields.get("api_key"):
-        return _of_key(_plain(scheme), str(key))
+        return _key_header(_snake_case_keys(scheme), str(key))
     raise ValueError("'auth_credential' has no token and no key; none is fetched from elsewhere")
 
 
-def _of_http(http: Mapping[str, object]) -> dict[str, str]:
+def _http_headers(http: Mapping[str, object]) -> dict[str, str]:
     """Return the headers of an HTTP scheme: `basic` by RFC 7617, section 2, `bearer` by RFC 6750, section 2.1."""
-    scheme, secrets = str(http.get("scheme") or ""), _plain(http.get("credentials"))
+    scheme, secrets = str(http.get("scheme") or ""), _snake_case_keys(http.get("credentials"))
     more = {str(name): str(value) for name, value in _map(http.get("additional_headers")).items()}
     if scheme.lower() == "basic" and secrets.get("username") and secrets.get("password"):
         pair = f"{secrets['username']}:{secrets['password']}".encode()
         return {"Authorization": f"Basic {base64.b64encode(pair).decode()}", **more}
-    # Other schemes are sent as they are written, with their token: "Token abc" is common.
+    # Other schemes are sent as they are written, with their token, because "Token abc" is common.
     if token := secrets.get("token") if scheme and scheme.lower() != "basic" else None:
         return {"Authorization": f"{'Bearer' if scheme.lower() == 'bearer' else scheme} {token}", **more}
     if more:
         return more
-    raise ValueError(f"'auth_credential.http': '{scheme}' lacks what it needs")
+    needed = "username and password" if scheme.lower() == "basic" else "token"
+    raise ValueError(f"'auth_credential.http': the scheme '{scheme}' lacks its {needed}")
 
 
-def _of_key(scheme: Mapping[str, object], key: str) -> dict[str, str]:
+def _key_header(scheme: Mapping[str, object], key: str) -> dict[str, str]:
     place, name = scheme.get("in", scheme.get("in_")), scheme.get("name")
     if str(getattr(place, "value", place)) != "header" or not isinstance(name, str):
-        raise ValueError("'auth_scheme': a key goes in a header, with 'in: header' and its 'name'")
+        raise ValueError("'auth_scheme': an API key is sent in a header only; set 'in: header' and the header's 'name'")
     return {name: key}
 
 
-def _plain(value: object) -> dict[str, object]:
+def _snake_case_keys(value: object) -> dict[str, object]:
     """Return a map or object with its keys in snake_case; empty for anything else."""
     data = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
     return {snake_case(str(key)): each for key, each in data.items()} if isinstance(data, Mapping) else {}

@@ -25,13 +25,13 @@ from callagent.agents.adk.runtime.google_classes import (
     Session,
     Tool,
     ToolContext,
-    plain,
+    to_plain,
 )
 from callagent.agents.adk.runtime.tools import BaseTool
 from callagent.agents.tree import LiveConversation, LiveState, Subject, TreeSession, WorkerRequest, server_timeout
 from callagent.workers import Channel, Plain
 
-_ORDER = (
+_ARGUMENT_ORDER = (
     "tool",
     "args",
     "tool_context",
@@ -41,11 +41,11 @@ _ORDER = (
     "llm_request",
     "llm_response",
 )
-"""The order of the arguments for callbacks whose parameters have other names: they are called by position."""
+"""The order of the arguments for callbacks that are called by position, because their parameters have other names."""
 
 
 class _Subject(Subject):
-    """The arguments of one callback, and how to read from them what the code has changed."""
+    """The arguments of one callback, with a function that returns them as the callback left them."""
 
     def __init__(self, named: Mapping[str, object], as_plain: Callable[[], Plain]) -> None:
         self.named = named
@@ -106,21 +106,21 @@ class AdkSession(TreeSession[CallbackContext, Event]):
     def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
         named = {("tool_context" if point.endswith("tool") else "callback_context"): context, **subject.named}
         signature = inspect.signature(function)
-        # By keyword where the names fit; a callback whose parameters have other names is called by position.
+        # Arguments go by keyword where the parameters have these names, and otherwise by position.
         try:
             signature.bind(**named)
         except TypeError:
-            return function(*(named[key] for key in sorted(named, key=_ORDER.index)))
+            return function(*(named[key] for key in sorted(named, key=_ARGUMENT_ORDER.index)))
         return function(**named)
 
     def is_result(self, point: str, returned: object) -> bool:
         return returned is not None if point.endswith("tool") else bool(returned)
 
     def returned(self, value: object) -> object:
-        # Of a response only the content counts in the tree.
+        # The tree uses only the content of a response.
         if isinstance(value, LlmResponse):
-            return plain(value.content) if value.content is not None else None
-        return plain(value) if isinstance(value, BaseModel) else value
+            return to_plain(value.content) if value.content is not None else None
+        return to_plain(value) if isinstance(value, BaseModel) else value
 
     async def run_tool(self, agent: int, name: str, arguments: Plain, context: CallbackContext) -> object:
         assert isinstance(context, ToolContext)
@@ -131,28 +131,28 @@ class AdkSession(TreeSession[CallbackContext, Event]):
         session = Session(**self._call, state=live.state, events=live.events)
         context = InvocationContext(session, found, request["invocation"])
         context.ask = self.channel.ask
-        told: set[str] = set()
+        recorded: set[str] = set()
 
         async def run_child(child: BaseAgent) -> AsyncIterator[Event]:
             for event in await self.run_child(self._catalog.number(child), live):
-                told.add(event.id)
+                recorded.add(event.id)
                 yield event
 
         context.run_child = run_child
         async with aclosing(found._run_async_impl(context)) as events:
             async for event in events:
                 # Events of the agents that this one ran are in the history already.
-                if event.id in told:
+                if event.id in recorded:
                     continue
-                # Before the changes are taken: it writes the event's `state_delta` to the state.
+                # `_actions` comes before `take_changes`, because it writes the event's `state_delta` to the state.
                 actions = self._actions(event.actions, live.state)
                 changed, removed = live.take_changes()
-                news = {
+                message = {
                     "author": event.author or found.name,
-                    "content": plain(event.content) if event.content is not None else None,
+                    "content": to_plain(event.content) if event.content is not None else None,
                     "actions": {**actions, "state_delta": changed, "removed": removed},
                 }
-                self.channel.ask({"type": "event", "event": news, "ask": True})
+                self.channel.ask({"type": "event", "event": message, "ask": True})
 
     async def make_instruction(self, agent: int, context: CallbackContext) -> str:
         made = getattr(self._catalog.agents[agent], "instruction", "")
@@ -160,14 +160,14 @@ class AdkSession(TreeSession[CallbackContext, Event]):
         return str(await text if inspect.isawaitable(text) else text)
 
     def _tool_of(self, agent: int, described: Plain) -> BaseTool:
-        # The engine's own tools and unknown ones are not in the catalog; callbacks see name and description of them.
+        # The catalog has neither the engine's own tools nor unknown ones; callbacks see their name and description.
         try:
             return self._catalog.tool(agent, described["name"])
         except LookupError:
             return BaseTool(name=described["name"], description=str(described.get("description") or ""))
 
     def _actions(self, actions: EventActions, state: LiveState) -> Plain:
-        """Return the actions that code set. What it wrote into `state_delta` itself is written to the state."""
+        """Return the actions that code set; write the `state_delta` that it set to the state."""
         if actions.state_delta:
             state.update(actions.state_delta)
         dumped = actions.model_dump(exclude_none=True, exclude={"state_delta"})
@@ -191,11 +191,11 @@ def _request(described: Plain) -> LlmRequest:
 
 def _plain_request(request: LlmRequest) -> Plain:
     config = request.config
-    # Callbacks may take tools away from the request. Their names are enough: the core has the declarations.
+    # Callbacks may remove tools from the request. The names are enough, because the core has the declarations.
     declared = [each for tool in config.tools or () for each in tool.function_declarations or ()]
     return {
         "model": request.model,
-        "contents": [plain(content) for content in request.contents],
+        "contents": [to_plain(content) for content in request.contents],
         "system_instruction": _system(config.system_instruction),
         "temperature": config.temperature,
         "max_output_tokens": config.max_output_tokens,
@@ -210,14 +210,14 @@ def _system(value: object) -> str:
 
 
 def _content(response: LlmResponse) -> Plain:
-    return {"content": plain(response.content) if response.content is not None else None}
+    return {"content": to_plain(response.content) if response.content is not None else None}
 
 
 class AdkRuntime:
     """The runtime of a project: imports it once, and opens a session for each call."""
 
     def __init__(self, project: Path) -> None:
-        # Before the catalog, which imports the project, whose imports of `google.adk` have to find our modules.
+        # The catalog imports the project, whose imports of `google.adk` have to find our modules.
         google_modules.install()
         self._catalog = Catalog(Path(project).resolve())
 

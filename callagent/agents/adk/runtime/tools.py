@@ -18,14 +18,14 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def context_parameter(function: Callable[..., object]) -> str:
-    """Return the name of the parameter that takes the context: found by its type, else `tool_context`."""
+    """Return the name of the parameter that takes the context: the one of that type, else `tool_context`."""
     for name, hint in _hints(function).items():
         if inspect.isclass(hint) and issubclass(hint, google.ReadonlyContext):
             return name
     return _CONTEXT
 
 
-def declare(function: Callable[..., object], name: str) -> dict[str, object] | None:
+def parameters_schema(function: Callable[..., object], name: str) -> dict[str, object] | None:
     """Return the JSON schema of a function's parameters; None when it takes none from a model."""
     hints = _hints(function)
     context = context_parameter(function)
@@ -41,7 +41,7 @@ def declare(function: Callable[..., object], name: str) -> dict[str, object] | N
     try:
         return _schema(name, fields)
     except PydanticUserError:
-        # An annotation has no JSON schema: the model is shown the names without types.
+        # An annotation has no JSON schema, so the model is shown the names without types.
         return _schema(name, {key: (object, default) for key, (_, default) in fields.items()})
 
 
@@ -64,16 +64,16 @@ def prepare_arguments(
 ) -> tuple[dict[str, object], dict[str, str] | None]:
     """Return the arguments for a function, and the error for the model when mandatory ones are missing."""
     signature, hints = inspect.signature(function), _hints(function)
-    # Models invent arguments: those that the function has no parameter for are left out.
+    # Models invent arguments; those for which the function has no parameter are left out.
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
     prepared = {
         key: _as_declared(value, hints.get(key))
         for key, value in arguments.items()
         if takes_all or key in signature.parameters
     }
-    own = context_parameter(function)
-    if own in signature.parameters:
-        prepared[own] = context
+    context_name = context_parameter(function)
+    if context_name in signature.parameters:
+        prepared[context_name] = context
     missing = [
         each.name
         for each in signature.parameters.values()
@@ -90,14 +90,14 @@ def prepare_arguments(
 
 def _as_declared(value: object, hint: Any) -> object:
     """Return an object for a parameter that is a pydantic class, and every other value as the model wrote it."""
-    # Also `Order | None` and `list[Order]`: the class may stand inside another type.
+    # The class may stand inside another type, as in `Order | None` and `list[Order]`.
     options = [hint, *typing.get_args(hint)]
     if not any(inspect.isclass(each) and issubclass(each, BaseModel) for each in options):
         return value
     try:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError:
-        # The function is given what the model wrote and may complain in its own words.
+        # The function gets what the model wrote, and may return its own error.
         return value
 
 
@@ -105,7 +105,7 @@ def _hints(function: Callable[..., object]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
-        # An annotation that is a string and names something that is not imported, such as under TYPE_CHECKING.
+        # A string annotation names something that is not imported at run time, such as under TYPE_CHECKING.
         return dict(getattr(function, "__annotations__", {}))
 
 
@@ -142,16 +142,16 @@ class BaseTool:
 
 
 class BaseToolset:
-    """A set of tools, which is asked for them once, when the project is imported."""
+    """A set of tools. It is asked for its tools once, when the project is imported."""
 
     place: tuple[str, int] = ("root_agent.yaml", 1)
-    """File and line of the YAML that names it."""
+    """The file and line of YAML that name the toolset."""
 
     async def get_tools(self, readonly_context: object = None) -> Sequence[object]:
         raise NotImplementedError(f"{type(self).__name__} has no get_tools")
 
     async def close(self) -> None:
-        """Release what the toolset holds; toolsets override it. Ours end with their process."""
+        """Release resources; toolsets override it. Built-in ones end with their process."""
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> BaseToolset:
@@ -159,7 +159,7 @@ class BaseToolset:
 
 
 class FunctionTool(BaseTool):
-    """A Python function as a tool; its signature and docstring are what the model is shown."""
+    """A Python function as a tool; the model is shown its signature and docstring."""
 
     def __init__(self, func: Callable[..., object], **options: object) -> None:
         name = getattr(func, "__name__", None) or type(func).__name__
@@ -168,7 +168,7 @@ class FunctionTool(BaseTool):
 
     def _get_declaration(self) -> google.FunctionDeclaration:
         return google.FunctionDeclaration(
-            name=self.name, description=self.description, parameters_json_schema=declare(self.func, self.name)
+            name=self.name, description=self.description, parameters_json_schema=parameters_schema(self.func, self.name)
         )
 
     async def run_async(self, *, args: Plain, tool_context: google.ToolContext) -> object:
@@ -222,7 +222,7 @@ class ExampleTool(BaseTool):
     @property
     def text(self) -> str:
         """The examples as a part of the instruction, in the ADK's own form."""
-        shown = "".join(_shown(number, example) for number, example in enumerate(self.examples, 1))
+        shown = "".join(_example_text(number, example) for number, example in enumerate(self.examples, 1))
         return (
             "<EXAMPLES>\nBegin few-shot\nThe following are examples of user queries and model responses using the "
             f"available tools.\n\n{shown}End few-shot\n<EXAMPLES>"
@@ -253,7 +253,7 @@ def _get_user_choice(options: list[str]) -> None:
     """Provides the options to the user and asks them to choose one."""
 
 
-# The core carries these out; in the worker they are only described. Names and texts are the ADK's.
+# The core carries out these tools; the worker only describes them. Names and texts are the ADK's.
 exit_loop = BuiltInTool(
     "exit_loop", "exit_loop", "Exits the loop.\n\nCall this function only when you are instructed to do so."
 )
@@ -261,8 +261,8 @@ _described_choice = LongRunningFunctionTool(_get_user_choice).description
 get_user_choice = BuiltInTool("get_user_choice", "user_choice", _described_choice, is_long_running=True)
 transfer_to_agent = BuiltInTool("transfer_to_agent", "transfer", _transfer_to_agent.__doc__ or "")
 BUILT_IN_SCHEMAS = {
-    "transfer": declare(_transfer_to_agent, "transfer_to_agent"),
-    "user_choice": declare(_get_user_choice, "get_user_choice"),
+    "transfer": parameters_schema(_transfer_to_agent, "transfer_to_agent"),
+    "user_choice": parameters_schema(_get_user_choice, "get_user_choice"),
 }
 """The parameters of built-in tools by kind; the others take none."""
 
@@ -290,12 +290,12 @@ def as_tool(value: object) -> BaseTool:
     raise TypeError(f"{value!r} is neither a tool nor a function")
 
 
-def _shown(number: int, example: Example) -> str:
+def _example_text(number: int, example: Example) -> str:
     lines = f"EXAMPLE {number}:\nBegin example\n[user]\n"
     lines += "\n".join(part.text for part in example.input.parts or () if part.text) + "\n"
     previous = ""
     for content in example.output:
-        # A role is written once for all contents in a row that have it.
+        # A role is written once for consecutive contents that have it.
         role = "[model]\n" if content.role == "model" else "[user]\n"
         lines += role if role != previous else ""
         previous = role
@@ -311,21 +311,21 @@ def _shown(number: int, example: Example) -> str:
 
 
 # The texts below are part of the ADK format, word for word: projects were tuned with them.
-_ARTIFACTS = """Loads artifacts into the session for this request.
+_ARTIFACTS_DESCRIPTION = """Loads artifacts into the session for this request.
 
 NOTE: Call when you need access to artifacts (for example, uploads saved by the
 web UI)."""
-_STATUS = (
+_ARTIFACTS_STATUS = (
     "artifact contents temporarily inserted and removed. to access these artifacts, call load_artifacts tool again."
 )
-_MEMORY = """Loads the memory for the current user.
+_MEMORY_DESCRIPTION = """Loads the memory for the current user.
 
 Args:
   query: The query to load the memory for.
 
 Returns:
   A list of memory results."""
-_EXPLAINED = """
+_MEMORY_INSTRUCTION = """
 You have memory. You can use it to answer questions. If any questions need
 you to look up the memory, you should call load_memory function with a query.
 """
@@ -335,22 +335,22 @@ class StorageTool(BaseTool):
     """A tool for artifacts or memories, which also changes the requests of its agent."""
 
     adds = ""
-    """What it adds to every request: `artifacts`, `memories` or nothing."""
+    """The value of the `AddedContent` that it adds to every request: `artifacts`, `memories`, or empty for none."""
     text = ""
-    """A text for the agent's instruction."""
+    """A text that is added to the agent's instruction."""
     remembers = False
     """Whether the call goes into the caller's memories when it ends."""
-    is_seen = True
+    is_offered = True
     """Whether the model is offered the tool."""
 
 
 class LoadArtifactsTool(StorageTool):
-    """Lets the model read artifacts by their names."""
+    """The tool by which the model reads artifacts by their names."""
 
     adds = "artifacts"
 
     def __init__(self, **options: object) -> None:
-        super().__init__(name="load_artifacts", description=_ARTIFACTS)
+        super().__init__(name="load_artifacts", description=_ARTIFACTS_DESCRIPTION)
 
     def _get_declaration(self) -> google.FunctionDeclaration:
         names = {"type": "array", "items": {"type": "string"}}
@@ -358,21 +358,21 @@ class LoadArtifactsTool(StorageTool):
         return google.FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
     async def run_async(self, *, args: Plain, tool_context: google.ToolContext) -> object:
-        """Name the artifacts; the core adds their contents to the next request."""
+        """Return the names of the artifacts; the core adds their contents to the next request."""
         names = args.get("artifact_names", [])
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
             return {"error": "'artifact_names' must be a list of strings.", "error_code": "INVALID_ARGUMENTS"}
-        return {"artifact_names": names, "status": _STATUS}
+        return {"artifact_names": names, "status": _ARTIFACTS_STATUS}
 
 
 class LoadMemoryTool(StorageTool):
-    """Lets the model search the caller's earlier calls."""
+    """The tool by which the model searches the caller's earlier calls."""
 
-    text = _EXPLAINED
+    text = _MEMORY_INSTRUCTION
     remembers = True
 
     def __init__(self, **options: object) -> None:
-        super().__init__(name="load_memory", description=_MEMORY)
+        super().__init__(name="load_memory", description=_MEMORY_DESCRIPTION)
 
     def _get_declaration(self) -> google.FunctionDeclaration:
         schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -384,11 +384,11 @@ class LoadMemoryTool(StorageTool):
 
 
 class PreloadMemoryTool(StorageTool):
-    """Adds memories that match the caller's words to every request; the model cannot call it."""
+    """A tool that adds memories matching the caller's words to every request; the model cannot call it."""
 
     adds = "memories"
     remembers = True
-    is_seen = False
+    is_offered = False
 
     def __init__(self, **options: object) -> None:
         super().__init__(name="preload_memory", description="preload_memory")

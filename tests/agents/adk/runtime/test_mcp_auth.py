@@ -46,7 +46,7 @@ def test_a_credential_is_a_header(scheme: Any, credential: Any, headers: dict[st
 @pytest.mark.parametrize(
     ("scheme", "credential", "told"),
     [
-        (HTTP, None, "'auth_credential' is not"),
+        (HTTP, None, "'auth_credential' is missing"),
         (HTTP, {"oauth2": {"client_id": "me", "client_secret": "t0p"}}, "has no token and no key"),
         (HTTP, {"service_account": {"use_default_credential": True}}, "has no token and no key"),
         (HTTP, {"http": {"scheme": "basic", "credentials": {"password": "t0p"}}}, "'basic' lacks"),
