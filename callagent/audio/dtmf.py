@@ -16,14 +16,15 @@ _COLUMNS: Final = (1209, 1336, 1477, 1633)
 _FREQUENCIES: Final = {key: (_ROWS[r], _COLUMNS[c]) for r, keys in enumerate(_KEYS) for c, key in enumerate(keys)}
 
 _MIN_LEVEL = 200
-"""Level of a frame below which nobody presses a key: about -39 dBm0."""
+"""Root mean square of a frame below which it has no tone of a key: about -39 dBm0."""
 _MIN_RATIO = 6.0
-"""How far the energy of a tone is above that of each other tone of its group: 8 dB."""
+"""Ratio of a tone's energy to that of each other tone of its group: 8 dB."""
 _MAX_TWIST = 6.3
 """How much louder one of the two tones may be than the other: 8 dB (twist, ITU-T Q.24)."""
 _MIN_SHARE = 0.7
-"""The share of the frame's energy that is in the two tones; speech has more around them."""
+"""The share of the frame's energy that is in the two tones; in speech other frequencies have more."""
 _REFERENCE_AMPLITUDE = 16000.0
+"""Amplitude of the sines that frames are compared with; it cancels out of the result."""
 
 _DETECTION_FRAMES = 2
 """Frames in a row that must have the same key: a tone of 40 ms must be recognised (Q.24)."""
@@ -31,8 +32,9 @@ _DETECTION_FRAMES = 2
 TONE_FRAMES: Final = 5
 """Frames of a tone that we send, and of the silence after it: 100 ms each, where Q.24 requires 40 ms."""
 MAX_DIGITS: Final = 64
+"""Most digits that are sent at a time."""
 _TONE_AMPLITUDE: Final = 0.22 * 32767
-"""Of each of the two sines: about -10 dBm0 together, what a telephone set sends."""
+"""Amplitude of each of the two sines, which together have the -10 dBm0 of a telephone set."""
 _SILENCE: Final = bytes(2 * FRAME_SAMPLES)
 
 
@@ -44,7 +46,7 @@ def key_of(frame: bytes) -> str | None:
     if level < _MIN_LEVEL:
         return None
     low = _loudest(frame, _ROWS)
-    # In speech, which is nearly all there is, mostly the first group already has no tone that stands out.
+    # Most frames are speech, where hardly ever a tone of the first group stands out: the second one is then skipped.
     high = None if low is None else _loudest(frame, _COLUMNS)
     if low is None or high is None:
         return None
@@ -66,8 +68,7 @@ def _energy(frame: bytes, hertz: int) -> float:
     """Return the mean square of the part of the frame at this frequency."""
     import audioop
 
-    # The factor by which the reference fits into the frame is their correlation, which the Goertzel algorithm computes
-    # as well; here it runs in C.
+    # `findfactor` computes the correlation of frame and reference, as the Goertzel algorithm does, but in C.
     cosine, sine = _references(hertz)
     real, imaginary = audioop.findfactor(frame, cosine), audioop.findfactor(frame, sine)
     return (real * real + imaginary * imaginary) * _REFERENCE_AMPLITUDE * _REFERENCE_AMPLITUDE / 2
@@ -85,35 +86,38 @@ def _references(hertz: int) -> tuple[bytes, bytes]:
 
 
 class InBandDigits:
-    """Finds key presses in the frames of one stream. A frame costs about 2 µs in silence and 12 µs in sound."""
+    """A detector of key presses in one stream's frames. A frame takes about 2 µs in silence and 12 µs in sound."""
 
     def __init__(self) -> None:
         self._key: str | None = None
-        self._frames = 0
-        self._gap = 0
-        self._pressed = False
+        """The key of the present tone."""
+        self._tone_frames = 0
+        self._gap_frames = 0
+        """Frames without a tone since the last one with a tone."""
+        self._is_reported = False
+        """Whether the key of the present tone has been returned."""
 
     def receive(self, frame: bytes) -> str | None:
-        """Return a digit, once, with the frame that makes it certain."""
+        """Return a digit once, with the frame that makes it certain; None with all other frames."""
         key = key_of(frame)
         if key is None:
-            self._gap += 1
-            # One frame in the middle of a tone may be spoilt by loss.
-            if self._gap >= _DETECTION_FRAMES:
-                self._key, self._frames, self._pressed = None, 0, False
+            self._gap_frames += 1
+            # A single frame without the tone does not end it: packet loss may have spoilt the frame.
+            if self._gap_frames >= _DETECTION_FRAMES:
+                self._key, self._tone_frames, self._is_reported = None, 0, False
             return None
         if key != self._key:
-            self._key, self._frames, self._pressed = key, 0, False
-        self._gap = 0
-        self._frames += 1
-        if self._pressed or self._frames < _DETECTION_FRAMES:
+            self._key, self._tone_frames, self._is_reported = key, 0, False
+        self._gap_frames = 0
+        self._tone_frames += 1
+        if self._is_reported or self._tone_frames < _DETECTION_FRAMES:
             return None
-        self._pressed = True
+        self._is_reported = True
         return key
 
 
 def dtmf_frames(digits: str) -> Iterator[bytes]:
-    """Yield frames with the tones of the digits. Raises `ValueError` for what is no digit, or for more than 64."""
+    """Yield frames with the tones of the digits. Raises `ValueError` for other characters and above 64 digits."""
     if len(digits) > MAX_DIGITS or any(digit not in _FREQUENCIES for digit in digits):
         raise ValueError(f"'{digits}' is not a sequence of at most {MAX_DIGITS} DTMF digits")
     for digit in digits:

@@ -23,45 +23,46 @@ DIGITS = "0123456789*#ABCD"
 
 _TAPS = 47
 """Length of the filter; the delay is half of it, less than a millisecond at 24 kHz."""
-_PASSED_HERTZ = 3500
-"""The cutoff of the filter: above 4 kHz, half the new rate, sound would come back as noise."""
+_CUTOFF_HERTZ = 3500
+"""Sound above 4 kHz, half the new rate, would come back as noise (aliasing)."""
 
 
 def prepare_decimators() -> None:
-    """Import NumPy if it is installed, before calls are served: with it the filter costs a tenth."""
+    """Import NumPy, if it is installed, before calls are served: with it the filter takes a tenth of the time."""
     with contextlib.suppress(ImportError):
         import numpy  # noqa: F401
 
 
 class Decimator:
-    """A low-pass filter, then every `factor`th sample: three for 24 kHz."""
+    """A converter to 8 kHz: a low-pass filter, of whose output every `factor`th sample is taken (3 for 24 kHz)."""
 
     def __init__(self, factor: int = 3) -> None:
         self._factor = factor
-        self._taps = _low_pass(_PASSED_HERTZ / (SAMPLE_RATE * factor))
-        self._filter = _filtered_by_numpy if "numpy" in sys.modules else _filtered
+        self._taps = _low_pass(_CUTOFF_HERTZ / (SAMPLE_RATE * factor))
+        self._filter = _filter_by_numpy if "numpy" in sys.modules else _filter_by_audioop
         self._odd = b""
-        self._before = bytes(2 * (_TAPS - 1))
+        """The first octet of a sample whose second one comes with the next piece."""
+        self._history = bytes(2 * (_TAPS - 1))
         """The samples that the next output still depends on."""
         self._phase = 0
         """Samples of the next piece that come before the next output sample."""
 
     def feed(self, pcm: bytes) -> bytes:
-        """Return what can be output after this piece, of any length; both are 16-bit PCM."""
+        """Return the output that this piece, of any length, completes; both are 16-bit PCM."""
         pcm = self._odd + pcm
-        # A piece may end within a sample of two octets: the first waits for the second.
+        # A piece may end within a sample, of which each has two octets.
         fed = len(pcm) // 2
         self._odd = pcm[2 * fed :]
-        samples = self._before + pcm[: 2 * fed]
-        self._before = samples[2 * fed :]
+        samples = self._history + pcm[: 2 * fed]
+        self._history = samples[2 * fed :]
         count = len(range(self._phase, fed, self._factor))
         first, self._phase = self._phase, (self._phase - fed) % self._factor
         return self._filter(samples[2 * first :], self._taps, self._factor, count) if count else b""
 
 
-def _filtered(samples: bytes, taps: tuple[float, ...], step: int, count: int) -> bytes:
+def _filter_by_audioop(samples: bytes, taps: tuple[float, ...], step: int, count: int) -> bytes:
     """Filter by a sum of weighted copies of the sound; each addition runs in C over all samples at once."""
-    # In 32 bits and at half amplitude, because two copies are added before they are weighted.
+    # The copies have 32 bits and half the amplitude, because two of them are added before they are weighted.
     wide = array("i", audioop.mul(audioop.lin2lin(samples, 2, 4), 4, 0.5))
     phases = [wide[phase::step].tobytes() for phase in range(step)]
 
@@ -78,12 +79,12 @@ def _filtered(samples: bytes, taps: tuple[float, ...], step: int, count: int) ->
     return audioop.lin2lin(total, 4, 2)
 
 
-def _filtered_by_numpy(samples: bytes, taps: tuple[float, ...], step: int, count: int) -> bytes:
+def _filter_by_numpy(samples: bytes, taps: tuple[float, ...], step: int, count: int) -> bytes:
     import numpy
 
     sound = numpy.frombuffer(samples, dtype=numpy.int16).astype(numpy.float32)
     windows = numpy.ndarray((count, len(taps)), numpy.float32, sound, strides=(4 * step, 4))
-    # Not a product of matrices: its library may start threads.
+    # `einsum`, because the library behind a product of matrices may start threads.
     total = numpy.einsum("ij,j->i", windows, _weights(taps))
     numpy.maximum(total, -32768, out=total)
     numpy.minimum(total, 32767, out=total)

@@ -14,7 +14,7 @@ from callagent.audio import Decimator
 from callagent.audio import pcm as module
 
 FACTORS = [2, 3, 6]
-FILTERS = [module._filtered, pytest.param(module._filtered_by_numpy, marks=pytest.mark.local)]
+FILTERS = [module._filter_by_audioop, pytest.param(module._filter_by_numpy, marks=pytest.mark.local)]
 
 
 def opened(factor: int, chosen: Callable[..., bytes]) -> Decimator:
@@ -44,7 +44,7 @@ def test_the_telephone_band_passes_and_nothing_folds_back_into_it(factor: int, c
 
 @given(st.data(), st.sampled_from(FACTORS), st.binary(min_size=1, max_size=4000))
 def test_pieces_of_any_length_are_the_whole(data: st.DataObject, factor: int, pcm: bytes) -> None:
-    whole, pieces = opened(factor, module._filtered), opened(factor, module._filtered)
+    whole, pieces = opened(factor, module._filter_by_audioop), opened(factor, module._filter_by_audioop)
     heard, rest = b"", pcm
     while rest:
         size = data.draw(st.integers(1, len(rest)))
@@ -58,8 +58,8 @@ def test_pieces_of_any_length_are_the_whole(data: st.DataObject, factor: int, pc
 def test_both_filters_say_the_same(factor: int, pcm: bytes) -> None:
     # Quieter than what either would have to clip on its way.
     pcm = audioop.mul(pcm[: len(pcm) // 2 * 2], 2, 0.4)
-    one = opened(factor, module._filtered).feed(pcm)
-    other = opened(factor, module._filtered_by_numpy).feed(pcm)
+    one = opened(factor, module._filter_by_audioop).feed(pcm)
+    other = opened(factor, module._filter_by_numpy).feed(pcm)
     assert len(one) == len(other)
     difference = audioop.add(one, audioop.mul(other, 2, -1), 2)
     assert not difference or audioop.max(difference, 2) <= 1
@@ -76,6 +76,6 @@ def test_the_loudest_sound_does_not_turn_over(chosen: Callable[..., bytes]) -> N
 
 def test_numpy_is_taken_where_it_is_loaded_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", object())
-    assert Decimator()._filter is module._filtered_by_numpy
+    assert Decimator()._filter is module._filter_by_numpy
     monkeypatch.delitem(sys.modules, "numpy")
-    assert Decimator()._filter is module._filtered
+    assert Decimator()._filter is module._filter_by_audioop

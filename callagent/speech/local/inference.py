@@ -1,7 +1,7 @@
-"""Inference processes: what the core and a process say to each other, the loop in the process, and its supervision.
+"""Inference processes: their messages, the loop in the process, and the supervision by the server's process, the core.
 
 Messages are length-prefixed MessagePack on a socket pair. The core sends one `Load…`, answered by `Ready` or `Failed`;
-then `Transcribe`, `Speak` or `Judge`, each answered once.
+then any number of `Transcribe`, `Speak` or `Judge`, each answered once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Message(msgspec.Struct, tag=True, array_like=True):
 
 
 class LoadRecognizer(_Message):
-    """Load the Whisper models."""
+    """The request to load the Whisper models, with the fields of `RecognizerOptions`."""
 
     whisper_dir: str
     cache: str
@@ -45,15 +45,15 @@ class LoadRecognizer(_Message):
 
 
 class LoadVoice(_Message):
-    """Load the voice."""
+    """The request to load the voice."""
 
 
 class LoadTurnModel(_Message):
-    """Load the turn model."""
+    """The request to load the turn model."""
 
 
 class Ready(_Message):
-    """The answer to a load: the process takes requests."""
+    """The answer to a load: the process accepts requests."""
 
 
 class Failed(_Message):
@@ -62,11 +62,11 @@ class Failed(_Message):
     number: int
     reason: str
     user: bool = False
-    """Whether somebody has to change a file or a setting, so that trying again does not help."""
+    """Whether somebody has to change a file or a setting before the load can succeed."""
 
 
 class Transcribe(_Message):
-    """Write down what is said in some audio."""
+    """The request for the text of some audio."""
 
     number: int
     pcm: bytes
@@ -81,12 +81,12 @@ class Transcribed(_Message):
 
     number: int
     texts: tuple[str, ...] = ()
-    """The likeliest first; empty where nothing was said."""
+    """The likeliest first; empty if nothing was said."""
     confidence: float | None = None
 
 
 class Speak(_Message):
-    """Synthesise one sentence."""
+    """The request to synthesise one sentence."""
 
     number: int
     text: str
@@ -104,7 +104,7 @@ class Spoken(_Message):
 
 
 class Judge(_Message):
-    """Judge whether the person who speaks in some audio has finished."""
+    """The request to judge whether the person who speaks in some audio has finished."""
 
     number: int
     pcm: bytes
@@ -132,15 +132,15 @@ def encode(message: Message) -> bytes:
     return len(body).to_bytes(4, "little") + body
 
 
-async def read(reader: asyncio.StreamReader) -> Message:
-    """Return the next message. Raises `EOFError` at the end, `ValueError` for what is none."""
+async def read_message(reader: asyncio.StreamReader) -> Message:
+    """Return the next message. Raises `EOFError` at the end, `ValueError` for an invalid message."""
     size = int.from_bytes(await reader.readexactly(4), "little")
     if size > MAX_MESSAGE_BYTES:
-        raise ValueError(f"message of {size} bytes is not valid")
+        raise ValueError(f"a message of {size} bytes is not valid: the limit is {MAX_MESSAGE_BYTES}")
     return _decoder.decode(await reader.readexactly(size))
 
 
-def read_all(connection: socket.socket) -> Iterator[Message]:
+def read_messages(connection: socket.socket) -> Iterator[Message]:
     """Yield messages until the other side closes; blocks."""
     with connection.makefile("rb") as stream:
         while len(prefix := stream.read(4)) == 4:
@@ -148,7 +148,7 @@ def read_all(connection: socket.socket) -> Iterator[Message]:
 
 
 ENVIRONMENT = {
-    # One request, one thread: more would fight each other for the processors.
+    # Each request has one thread: more threads would compete for the processors.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -157,11 +157,11 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal this process gets when its parent ends."""
+"""The option of prctl(2) that sets the signal for a process whose parent ends."""
 
 LoadT = TypeVar("LoadT", bound=Load)
 Serve = Callable[[Request], Answer]
-"""Computes the answer to a request; runs in several threads at a time where the engine allows it."""
+"""Computes the answer to a request; called in several threads at a time if the engine allows it."""
 
 
 def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable[[LoadT], int]) -> None:
@@ -171,7 +171,7 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
     """
     _prepare()
     connection = socket.socket(fileno=int(sys.argv[1]))
-    messages = read_all(connection)
+    messages = read_messages(connection)
     settings = next(messages, None)
     if not isinstance(settings, expected):
         return
@@ -181,21 +181,20 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
         connection.sendall(encode(Failed(0, str(error), user=True)))
         return
     connection.sendall(encode(Ready()))
-    # Answers of several threads go over one socket: none may begin inside another one.
+    # Several threads send answers over one socket: the lock keeps each answer in one piece.
     sending = threading.Lock()
 
     def answer(request: Request) -> None:
         try:
             reply = encode(serve(request))
         except Exception as error:
-            # The edge of one request: whatever an engine raises is its answer, and the requests of other calls go on.
+            # The boundary of one request: an engine's exception becomes the answer, and requests of other calls go on.
             traceback.print_exc()
             reply = encode(Failed(request.number, f"{type(error).__name__}: {error}"))
         with sending:
             connection.sendall(reply)
 
-    # Ends with the messages, which end when the core closes the socket; requests that are being served are finished
-    # first.
+    # The messages end when the core closes the socket; leaving the block then finishes the requests being served.
     with ThreadPoolExecutor(threads(settings)) as pool:
         for message in messages:
             if isinstance(message, Request):
@@ -209,7 +208,7 @@ def _prepare() -> None:
     # them: it drains its calls, which need speech until the last one ends, and then closes the socket.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # A core that was killed closes nothing: the kernel then ends this process as well.
+    # If the core is killed, the kernel ends this process as well.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -220,7 +219,7 @@ class Urgency(IntEnum):
     NOW = 0
     """A caller waits in silence for it."""
     SOON = 1
-    """A caller will wait for it, or may."""
+    """A caller may have to wait for it soon."""
     FIRST = 2
     """The first words of an utterance: they decide whether the agent goes on speaking."""
     PARTIAL = 3
@@ -228,42 +227,42 @@ class Urgency(IntEnum):
 
 
 class Job:
-    """One request. It is made when its turn comes, so that it holds the audio that there is by then."""
+    """A request to be sent. It is made only when it is sent, so that it has the latest audio."""
 
-    __slots__ = ("answered", "due", "make", "number", "urgency")
+    __slots__ = ("deadline", "make_request", "number", "on_answer", "urgency")
 
     def __init__(
         self,
         urgency: Urgency,
-        make: Callable[[int], Request],
-        answered: Callable[[Answer | None], None],
-        due: float,
+        make_request: Callable[[int], Request],
+        on_answer: Callable[[Answer | None], None],
+        deadline: float,
     ) -> None:
         self.urgency = urgency
-        self.make = make
-        self.answered = answered
-        """Called once, unless the job was cancelled; with None where the process died or the deadline passed."""
-        self.due = due
-        """Instant from which nobody waits for the answer; once the process works on it, from which it hangs."""
+        self.make_request = make_request
+        self.on_answer = on_answer
+        """Called once, unless the job was cancelled; with None if the process died or the deadline passed."""
+        self.deadline = deadline
+        """Seconds of the loop's clock: after it nobody waits for the answer, or a process at work on it hangs."""
         self.number = 0
-        """Its place in the queue and its number on the wire; given anew when the job is moved forward."""
+        """Its order in the queue and the number of its request; a new one when the job is moved forward."""
 
 
-class Jobs:
-    """The jobs that wait, and the few that the process works on. No I/O and no clock.
+class JobQueue:
+    """The waiting jobs, and the few that the process works on. It does no I/O and has no clock.
 
-    The process itself has no queue: it gets a job only when it is free for it, so that the most urgent one goes next.
+    The process itself has no queue: it gets a job only when it is free, so that the most urgent one is always next.
     """
 
     def __init__(self, at_once: int, max_partials: int, max_seconds: float) -> None:
         self._at_once = at_once
         self._max_partials = max_partials
-        """Partial transcripts that may wait; finals always may."""
+        """Partial transcripts that may wait; final ones always may."""
         self._max_seconds = max_seconds
         """Seconds of work on one job; a process that takes more hangs."""
-        self._waiting: list[tuple[int, int, Job]] = []
-        """A heap by urgency and number. What is no longer in `_live` is skipped when its turn comes."""
-        self._live: dict[int, Job] = {}
+        self._heap: list[tuple[int, int, Job]] = []
+        """A heap by urgency and number. Entries of jobs that are no longer in `_waiting` are skipped."""
+        self._waiting: dict[int, Job] = {}
         """Jobs that wait, by number."""
         self._running: dict[int, Job] = {}
         """Jobs that the process works on, by number."""
@@ -271,10 +270,10 @@ class Jobs:
         """Numbers of running jobs whose answers nobody wants."""
         self._count = 0
         self.dropped = 0
-        """Partials refused since the start."""
+        """Partial transcripts refused since the start."""
 
     def add(self, job: Job) -> bool:
-        """Queue a job; return False where it is dropped, because enough partials wait."""
+        """Queue a job; return False if it is dropped, because enough partial transcripts wait."""
         if job.urgency is Urgency.PARTIAL and self._waiting_partials() >= self._max_partials:
             self.dropped += 1
             return False
@@ -282,96 +281,97 @@ class Jobs:
         return True
 
     def hasten(self, job: Job, urgency: Urgency) -> None:
-        """Move a waiting job forward; one that is being worked on stays as it is."""
-        if job.number in self._live and urgency < job.urgency:
+        """Make a waiting job more urgent; a job that the process works on stays as it is."""
+        if job.number in self._waiting and urgency < job.urgency:
             # Its old entry stays in the heap and is skipped: removing from the middle of a heap would cost a search.
-            del self._live[job.number]
+            del self._waiting[job.number]
             job.urgency = urgency
             self._push(job)
 
     def cancel(self, job: Job) -> None:
-        """Forget a job. One that the process works on cannot be stopped: its answer is dropped."""
-        self._live.pop(job.number, None)
+        """Remove a job. If the process works on it already, only its answer is dropped."""
+        self._waiting.pop(job.number, None)
         if self._running.get(job.number) is job:
             self._cancelled.add(job.number)
 
     def next_to_send(self, now: float) -> tuple[int, Job] | None:
-        """Return the next job to send, with its number; None where nothing waits or the process has enough to do."""
+        """Return the next job to send, with its number; None if none waits or the process is busy."""
         if len(self._running) >= self._at_once:
             return None
-        while self._waiting:
-            number = heapq.heappop(self._waiting)[1]
-            job = self._live.pop(number, None)
-            if job is not None and job.due >= now:
-                # From here on the deadline bounds the work of the process, no longer the wait of the caller.
-                job.due = now + self._max_seconds
+        while self._heap:
+            number = heapq.heappop(self._heap)[1]
+            job = self._waiting.pop(number, None)
+            if job is not None and job.deadline >= now:
+                # From now on the deadline bounds the work of the process, no longer the wait of the caller.
+                job.deadline = now + self._max_seconds
                 self._running[number] = job
                 return number, job
             if job is not None:
-                job.answered(None)
+                job.on_answer(None)
         return None
 
     def answer(self, number: int, answer: Answer | None) -> None:
-        """Finish the job `number` with the process's answer, None where it gave none."""
+        """Finish the job `number` with the process's answer, or None if the process has died."""
         job = self._running.pop(number, None)
         if job is None:
             return
         if number in self._cancelled:
             self._cancelled.remove(number)
         else:
-            job.answered(answer)
+            job.on_answer(answer)
 
     def abandon(self) -> None:
-        """Answer what the process worked on with None, as it has died."""
+        """Answer the jobs that the process worked on with None, because it has died."""
         for number in list(self._running):
             self.answer(number, None)
 
     def expire(self, now: float) -> bool:
-        """Answer waiting jobs whose deadline has passed with None; return whether a running one is over its own."""
-        for number, job in list(self._live.items()):
-            if job.due < now:
-                del self._live[number]
-                job.answered(None)
-        return any(job.due < now for job in self._running.values())
+        """Answer waiting jobs whose deadline has passed with None; return whether a running job's has passed."""
+        for number, job in list(self._waiting.items()):
+            if job.deadline < now:
+                del self._waiting[number]
+                job.on_answer(None)
+        return any(job.deadline < now for job in self._running.values())
 
     def clear(self) -> None:
         """Answer all jobs with None."""
         self.abandon()
-        for job in list(self._live.values()):
-            job.answered(None)
-        self._live.clear()
+        for job in list(self._waiting.values()):
+            job.on_answer(None)
         self._waiting.clear()
+        self._heap.clear()
 
     @property
-    def idle(self) -> bool:
-        return not self._live and not self._running
+    def is_idle(self) -> bool:
+        return not self._waiting and not self._running
 
     def _waiting_partials(self) -> int:
-        return sum(job.urgency is Urgency.PARTIAL for job in self._live.values())
+        return sum(job.urgency is Urgency.PARTIAL for job in self._waiting.values())
 
     def _push(self, job: Job) -> None:
         self._count += 1
         job.number = self._count
-        self._live[job.number] = job
-        heapq.heappush(self._waiting, (job.urgency, job.number, job))
+        self._waiting[job.number] = job
+        heapq.heappush(self._heap, (job.urgency, job.number, job))
 
 
 log = get_logger(__name__)
 
 LOAD_SECONDS = 120.0
-"""Time to load: the first start puts the model together and reads it from a cold disk."""
+"""Time to load: the first start assembles the model and reads it from a cold disk."""
 WORK_SECONDS = 20.0
 """Time for one request; a process that takes longer is killed."""
-FIRST_PAUSE = 0.5
-MAX_PAUSE = 30.0
-"""Time before a dead process is started again; doubles from `FIRST_PAUSE` with each death."""
+FIRST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 30.0
+"""Limit of the time before a dead process is started again, which doubles with each death."""
 WATCH_SECONDS = 0.25
 """Time between two checks of the deadlines."""
 PACKAGES = Path(callagent.__file__).parent.parent
+"""The folder that callagent is installed in."""
 
 
 class Phase(Enum):
-    """Where an inference process is in its life."""
+    """The state of an inference process."""
 
     DOWN = "down"
     LOADING = "loading"
@@ -382,21 +382,21 @@ class Phase(Enum):
 class Engine:
     """One inference process and its supervision, shared by all calls.
 
-    When the process dies, what it worked on has no answer; what waits goes to the next one, which is started after a
-    pause.
+    When the process dies, the jobs that it worked on are answered with None. The waiting jobs go to the next process,
+    which is started after a pause.
     """
 
     def __init__(self, module: str, load: Load, *, at_once: int = 1, partials: int = 8) -> None:
-        """`module` is run with `-m`; it serves `at_once` requests at a time; `partials` of them may wait."""
+        """Run `module` with `-m`, with `at_once` requests at a time; at most `partials` partial transcripts wait."""
         self._module = module
         self._load = load
-        self._jobs = Jobs(at_once, partials, WORK_SECONDS)
+        self._jobs = JobQueue(at_once, partials, WORK_SECONDS)
         self._phase = Phase.DOWN
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._supervision: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self._pause = FIRST_PAUSE
+        self._pause = FIRST_PAUSE_SECONDS
 
     @property
     def phase(self) -> Phase:
@@ -407,7 +407,7 @@ class Engine:
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Return when the models are loaded. Raises `UserError` or `ProviderError`; then nothing is left running."""
+        """Return when the models are loaded. Raises `UserError` or `ProviderError`, and leaves no process running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._supervision = asyncio.create_task(self._supervise(ready))
         started = False
@@ -415,15 +415,15 @@ class Engine:
             await ready
             started = True
         finally:
-            # Also when the start is cancelled: no process is left behind.
+            # A start that is cancelled leaves no process behind either.
             if not started:
                 await self.close()
 
     def submit(self, job: Job) -> bool:
-        """Queue a job; return at once, False where a partial was dropped because the process is behind."""
+        """Queue a job; return False if it is a partial transcript that was dropped, because too many wait."""
         if self._phase is Phase.CLOSED:
-            # Not from inside submit(): the caller does not have its job yet.
-            asyncio.get_running_loop().call_soon(job.answered, None)
+            # The answer does not come from inside submit(), because its caller does not expect it yet.
+            asyncio.get_running_loop().call_soon(job.on_answer, None)
             return True
         accepted = self._jobs.add(job)
         self._send()
@@ -447,19 +447,19 @@ class Engine:
         self._jobs.clear()
 
     async def _supervise(self, ready: asyncio.Future[None]) -> None:
-        """Start the process again whenever it has died; one that does not even start the first time is given up."""
+        """Restart the process whenever it has died; give up if it fails to start the first time."""
         while True:
             self._enter(Phase.LOADING)
             reason = await self._run_once(ready)
             if not ready.done():
                 ready.set_exception(reason)
                 return
-            # Only what it worked on is lost, and may have killed it; what waits is served by the next process.
+            # Only the jobs that it worked on are lost, one of which may have killed it; the next process does the rest.
             self._enter(Phase.DOWN)
             self._jobs.abandon()
             log.error("inference_process_died", module=self._module, reason=str(reason), again_in=self._pause)
             await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, MAX_PAUSE)
+            self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
 
     async def _run_once(self, ready: asyncio.Future[None]) -> UserError | ProviderError:
         """Run the process until it ends; return why it did."""
@@ -477,13 +477,13 @@ class Engine:
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
-            # From here on the process is awaited however this ends: a cancelled start leaves no zombie behind.
+            # However this block ends, the process is awaited: even a cancelled start leaves no zombie behind.
             try:
                 self._process = await self._start_process(theirs)
                 theirs.close()
                 writer.write(encode(self._load))
                 async with asyncio.timeout(LOAD_SECONDS):
-                    _expect_ready(await read(reader))
+                    _expect_ready(await read_message(reader))
                 self._writer = writer
                 self._enter(Phase.READY)
                 if not ready.done():
@@ -516,13 +516,12 @@ class Engine:
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            message = await read(reader)
+            message = await read_message(reader)
             if not isinstance(message, Answer):
                 raise ValueError(f"{type(message).__name__} is not an answer")
-            # A process that answers is well: after its next death the pause is short again.
-            self._pause = FIRST_PAUSE
-            # Called by the loop, not from here: an error of whoever gets the answer must not end the process of all
-            # calls.
+            # A process that answers works: after its next death the pause is short again.
+            self._pause = FIRST_PAUSE_SECONDS
+            # The loop calls `on_answer`, not this task: an exception in it must not end the process of all calls.
             loop.call_soon(self._jobs.answer, message.number, message)
             loop.call_soon(self._send)
 
@@ -530,7 +529,7 @@ class Engine:
         now = asyncio.get_running_loop().time()
         while self._writer is not None and (taken := self._jobs.next_to_send(now)):
             number, job = taken
-            self._writer.write(encode(job.make(number)))
+            self._writer.write(encode(job.make_request(number)))
 
     def _check_deadlines(self) -> None:
         """Answer waiting jobs whose deadline has passed with None; kill a process that hangs."""
@@ -538,18 +537,18 @@ class Engine:
         self._watch = None
         if self._jobs.expire(loop.time()) and self._process and self._process.returncode is None:
             self._process.kill()
-        if not self._jobs.idle:
+        if not self._jobs.is_idle:
             self._watch = loop.call_later(WATCH_SECONDS, self._check_deadlines)
 
     def _enter(self, phase: Phase) -> None:
-        # Closed is for good: the supervision of a closed engine may still be on its way out.
+        # CLOSED is final: the supervision of a closed engine may still be ending.
         if self._phase is not Phase.CLOSED and phase is not self._phase:
-            log.debug("inference_process", module=self._module, old=self._phase.value, new=phase.value)
+            log.debug("inference_process_phase", module=self._module, old=self._phase.value, new=phase.value)
             self._phase = phase
 
 
 def _expect_ready(message: Message) -> None:
-    """Accept the answer to a load. Raises `UserError` where somebody has to act, else `ValueError`."""
+    """Check that a load succeeded. Raises `UserError` if somebody has to act, else `ValueError`."""
     if isinstance(message, Failed):
         raise UserError(message.reason) if message.user else ValueError(message.reason)
     if not isinstance(message, Ready):

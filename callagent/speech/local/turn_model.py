@@ -1,4 +1,4 @@
-"""The embedded turn model: Smart Turn in a process of its own. It hears intonation, not words; of any language.
+"""The embedded turn model: Smart Turn in a process of its own. It judges intonation, not words, in any language.
 
 `load_model` runs in the process, which is started as `python -m callagent.speech.local.turn_model FD`.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callagent.speech.local.whisper import Floats
 
 ANSWER_SECONDS = 0.5
-"""Time for an answer: one that comes after the silence has ended the turn is of no use."""
+"""Time for an answer: it is of no use after the silence has ended the turn."""
 
 
 class LocalTurnModel:
@@ -33,16 +33,16 @@ class LocalTurnModel:
         await self.engine.start()
 
     async def finished(self, pcm: bytes) -> float | None:
-        """Return the probability that whoever spoke last in `pcm` has finished; None where it came too late."""
+        """Return the probability that whoever spoke last in `pcm` has finished; None if the model is too slow."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[inference.Answer | None] = loop.create_future()
 
-        def answered(judged: inference.Answer | None) -> None:
+        def on_answer(judged: inference.Answer | None) -> None:
             if not answer.done():
                 answer.set_result(judged)
 
-        # The silence is running while the model works: nothing is more urgent.
-        job = Job(Urgency.NOW, lambda number: inference.Judge(number, pcm), answered, loop.time() + ANSWER_SECONDS)
+        # The caller's silence goes on while the model works, so nothing is more urgent.
+        job = Job(Urgency.NOW, lambda number: inference.Judge(number, pcm), on_answer, loop.time() + ANSWER_SECONDS)
         self.engine.submit(job)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -57,11 +57,11 @@ class LocalTurnModel:
         await self.engine.close()
 
 
-FILE = Path(__file__).parents[1] / "data" / "smart_turn.onnx"
-SECONDS = 8
-"""Length of the model's input: the end of what was said."""
+MODEL_FILE = Path(__file__).parents[1] / "data" / "smart_turn.onnx"
+INPUT_SECONDS = 8
+"""Length of the model's input: the end of the audio."""
 EPSILON = 1e-7
-"""Added to the variance, as in training."""
+"""Added to the variance of the audio, as in training."""
 
 
 class Session(Protocol):
@@ -71,19 +71,19 @@ class Session(Protocol):
 
 
 def load_model(settings: inference.LoadTurnModel) -> inference.Serve:
-    """Load the model in its process."""
+    """Load the model, and return the function that answers requests."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(FILE), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(MODEL_FILE), options, providers=["CPUExecutionProvider"])
 
     def serve(request: inference.Request) -> inference.Answer:
         if not isinstance(request, inference.Judge):
-            raise ValueError(f"{type(request).__name__} is not for a turn model")
+            raise ValueError(f"a turn model cannot answer {type(request).__name__}")
         return inference.Judged(request.number, probability(session, request.pcm))
 
-    # The first run allocates what the later ones use.
+    # The first run allocates the memory that later ones reuse.
     serve(inference.Judge(0, bytes(2 * SAMPLE_RATE)))
     return serve
 
@@ -95,13 +95,13 @@ def probability(session: Session, pcm: bytes) -> float:
 
     from callagent.speech.local.whisper import WHISPER_RATE, log_mel
 
-    wanted = SECONDS * WHISPER_RATE
+    length = INPUT_SECONDS * WHISPER_RATE
     samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
-    audio = soxr.resample(samples, SAMPLE_RATE, WHISPER_RATE)[-wanted:]
-    # Shorter audio stands at the end of the window, and has mean 0 and variance 1, as in training.
-    audio = np.pad(audio, (wanted - len(audio), 0))
+    audio = soxr.resample(samples, SAMPLE_RATE, WHISPER_RATE)[-length:]
+    # As in training, shorter audio is padded at its start, and the input has mean 0 and variance 1.
+    audio = np.pad(audio, (length - len(audio), 0))
     audio = ((audio - audio.mean()) / np.sqrt(audio.var() + EPSILON)).astype(np.float32)
-    features = log_mel(audio, SECONDS)[None]
+    features = log_mel(audio, INPUT_SECONDS)[None]
     return float(session.run(None, {"input_features": features})[0].reshape(-1)[0])
 
 

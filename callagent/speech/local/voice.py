@@ -38,78 +38,78 @@ class LocalVoice:
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         if primary_language(settings.language) != "en":
             raise ProviderRefused(f"the voice 'local' speaks English, not '{settings.language}'")
-        waiting = split_sentences(text)
-        # One sentence is made ahead of the one that is heard: speech has no gaps, and an interruption wastes no more.
-        made = [self._ask(sentence, settings, Urgency.NOW) for sentence in waiting[:1]]
+        sentences = split_sentences(text)
+        # One sentence is synthesised ahead of the one that is heard: speech has no gaps, and a barge-in wastes little.
+        requests = [self._request(sentence, settings, Urgency.NOW) for sentence in sentences[:1]]
         start = 0.0
         try:
-            for sentence in [*waiting[1:], ""]:
+            for sentence in [*sentences[1:], ""]:
                 if sentence:
-                    made.append(self._ask(sentence, settings, Urgency.SOON))
-                # The empty sentence at the end only fetches what is left; without any text nothing was asked for.
-                if not made:
+                    requests.append(self._request(sentence, settings, Urgency.SOON))
+                # The empty sentence at the end only fetches the last answer; an empty text has none.
+                if not requests:
                     return
-                spoken = _spoken(await made[0][1])
-                del made[0]
+                spoken = _expect_spoken(await requests[0][1])
+                del requests[0]
                 if spoken.pcm:
                     yield _chunk(spoken, start)
                 start += len(spoken.pcm) / 2 / SAMPLE_RATE
         finally:
-            for job, _ in made:
+            for job, _ in requests:
                 self.engine.cancel(job)
 
     async def close(self) -> None:
         await self.engine.close()
 
-    def _ask(
+    def _request(
         self, sentence: str, settings: VoiceSettings, urgency: Urgency
     ) -> tuple[Job, asyncio.Future[inference.Answer | None]]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[inference.Answer | None] = loop.create_future()
 
-        def answered(spoken: inference.Answer | None) -> None:
+        def on_answer(spoken: inference.Answer | None) -> None:
             if not answer.done():
                 answer.set_result(spoken)
 
         job = Job(
             urgency,
             lambda number: inference.Speak(number, sentence, settings.name, settings.speed),
-            answered,
+            on_answer,
             loop.time() + SENTENCE_SECONDS,
         )
         self.engine.submit(job)
         return job, answer
 
 
-def _spoken(answer: inference.Answer | None) -> inference.Spoken:
-    """Return the audio that the process answered with. Raises `ProviderError`."""
+def _expect_spoken(answer: inference.Answer | None) -> inference.Spoken:
+    """Return the answer if it has audio. Raises `ProviderError` for any other answer and for none."""
     match answer:
         case inference.Spoken():
             return answer
         case inference.Failed(reason=reason):
             raise ProviderError(f"the voice 'local' failed: {reason}")
         case _:
-            raise ProviderTimeout("the voice 'local' did not answer")
+            raise ProviderTimeout("the voice 'local' did not answer in time, or its process died")
 
 
 def _chunk(spoken: inference.Spoken, start: float) -> SpeechChunk:
-    """Return a sentence as a chunk of an utterance in which it begins `start` seconds after the first."""
+    """Return a sentence as a chunk of the utterance, in which it begins at `start` seconds."""
     return SpeechChunk(spoken.pcm, tuple(WordTime(word, start + a, start + b) for word, a, b in spoken.words))
 
 
 # What follows runs in the process of the voice.
 
-AUDIBLE = 0.004
-"""Amplitude from which on a sample is a sound, -48 dBFS."""
+MIN_AUDIBLE = 0.004
+"""Least amplitude of a sound: -48 dBFS."""
 LEAD_SECONDS = 0.03
 """Silence kept before the first sound; the engine leaves 0.2 s, which a caller would wait for."""
 TRAIL_SECONDS = 0.2
 """Silence kept after the last sound: the pause between two sentences."""
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
 PAUSES = {",": 4.0, ";": 5.0, ":": 5.0, "—": 5.0, ".": 5.0, "…": 5.0, "!": 5.0, "?": 5.0}
-"""How long a punctuation mark takes, counted in speech sounds."""
-SILENT = "ˈˌː"
-"""Signs of stress and length in the phonetic alphabet, which are no sounds of their own."""
+"""Length of the pause at a punctuation mark, counted in speech sounds."""
+SILENT_SIGNS = "ˈˌː"
+"""Signs of stress and length in the phonetic alphabet, which are no sounds."""
 
 
 class HibariEngine(Protocol):
@@ -123,13 +123,13 @@ class HibariEngine(Protocol):
 
 
 def load_voice(settings: inference.LoadVoice) -> inference.Serve:
-    """Load the default voice; others are loaded when they are first asked for."""
+    """Load the default voice, and return the function that answers requests; it loads other voices on demand."""
     from hibari import Hibari
     from hibari.voices import DEFAULT, VOICES, voice_path
 
     engines: dict[str, HibariEngine] = {}
 
-    def engine(name: str) -> HibariEngine:
+    def engine_of(name: str) -> HibariEngine:
         if name not in engines:
             if name not in VOICES:
                 raise ValueError(f"no voice '{name}'; known here: {', '.join(VOICES)}")
@@ -139,16 +139,16 @@ def load_voice(settings: inference.LoadVoice) -> inference.Serve:
 
     def serve(request: inference.Request) -> inference.Answer:
         if not isinstance(request, inference.Speak):
-            raise ValueError(f"{type(request).__name__} is not for a voice")
-        return synthesize(engine(request.voice or DEFAULT), request)
+            raise ValueError(f"a voice cannot answer {type(request).__name__}")
+        return synthesize(engine_of(request.voice or DEFAULT), request)
 
-    # The first sentence allocates what the later ones use.
+    # The first sentence allocates the memory that later ones reuse.
     serve(inference.Speak(0, "Good morning. How can I help you?"))
     return serve
 
 
 def synthesize(engine: HibariEngine, request: inference.Speak) -> inference.Spoken:
-    """Synthesise a sentence: its sounds, then their audio at 8 kHz with word times."""
+    """Synthesise a sentence: determine its speech sounds, then return their audio at 8 kHz with the times of words."""
     import numpy as np
     import soxr
 
@@ -165,10 +165,10 @@ def synthesize(engine: HibariEngine, request: inference.Speak) -> inference.Spok
 
 
 def _trim(audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, float]:
-    """Return the audio with little silence at its ends, and the seconds in it where sound begins and ends."""
+    """Return the audio with little silence at its ends, and the seconds at which sound begins and ends in it."""
     import numpy as np
 
-    audible = np.flatnonzero(np.abs(audio) > AUDIBLE)
+    audible = np.flatnonzero(np.abs(audio) > MIN_AUDIBLE)
     if not len(audible):
         return audio[:0], 0.0, 0.0
     first, last = int(audible[0]), int(audible[-1])
@@ -178,14 +178,14 @@ def _trim(audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, float
 
 
 def word_times(text: str, phonemes: str, first: float, last: float) -> tuple[tuple[str, float, float], ...]:
-    """Estimate when each word is spoken: the time from the first to the last sound, shared out by sounds in each word.
+    """Estimate when each word is spoken; return words with start and end in seconds.
 
-    Returns words with start and end in seconds. The times decide which words of an interrupted utterance count as
-    heard.
+    The time from `first` to `last`, the seconds of the first and last sound, is divided in proportion to the sounds of
+    the words. The result decides which words of an interrupted utterance count as heard.
     """
     words, sounds = text.split(), phonemes.split()
     weights = [_weight(sound) for sound in (sounds if len(sounds) == len(words) else words)]
-    # The pause of the last mark comes after the last sound.
+    # The pause at the last punctuation mark comes after the last sound.
     if weights:
         weights[-1] -= PAUSES.get((sounds if len(sounds) == len(words) else words)[-1][-1], 0.0)
     unit = (last - first) / max(sum(weights), 1.0)
@@ -198,8 +198,8 @@ def word_times(text: str, phonemes: str, first: float, last: float) -> tuple[tup
 
 def _weight(sound: str) -> float:
     """Return how long a word takes, counted in speech sounds."""
-    # Half a sound more for each word: short ones are not as short as they are written.
-    return 0.5 + sum(PAUSES.get(character, 0.0 if character in SILENT else 1.0) for character in sound)
+    # Each word gets half a sound more, because short words take longer than their sounds suggest.
+    return 0.5 + sum(PAUSES.get(character, 0.0 if character in SILENT_SIGNS else 1.0) for character in sound)
 
 
 if __name__ == "__main__":

