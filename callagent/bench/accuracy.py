@@ -1,13 +1,13 @@
 """`callagent bench speech` and `bench models`: how well, and how soon, recognisers and language models answer.
 
 For recognisers a corpus is a folder with `manifest.csv` (columns file, text, category, kind) and the WAV files it
-names: 16 bits, mono, of any rate (heard at 8 kHz). Each file is one utterance; audio is fed as fast as it goes. The
-figure is the word error rate after normalising, which makes two ways of writing the same words equal. Its rules are
-fixed: a change makes every figure published before incomparable.
+names: 16 bits, mono, of any rate (heard at 8 kHz). Each file is one utterance, fed as fast as possible. The figure is
+the word error rate after normalising, which makes different ways of writing the same words equal. The rules of that are
+fixed, because a change would make earlier figures incomparable.
 
 For models each utterance of a file is one request with the few tools of its situation. A call is right when exactly the
-expected functions are called; its arguments are right when they are the expected ones and no others. Beside the model,
-what our own rendering and parsing of FunctionGemma's format costs for a step with ten functions.
+expected functions are called; its arguments are right when they are the expected ones and no others. The time of our
+own rendering and parsing of FunctionGemma's format, for a step with ten functions, is measured as well.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from callagent.speech import Recognizer, RecognizerSettings, SpeechOptions, Tran
 if TYPE_CHECKING:
     from callagent.config import Config
 
-# The normaliser. `twenty four`, `24` and `2 4` must become the same words, or a recogniser that writes figures would be
-# measured against one that writes words. A change of any rule makes the published figures incomparable.
+# The rules of the normaliser. `twenty four`, `24` and `2 4` must become the same words, so that the figures of a
+# recogniser do not depend on how it writes numbers. A change of any rule makes the published figures incomparable.
 _UNITS = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
@@ -67,7 +67,7 @@ _CONTRACTIONS = (
     (r"'re\b", " are"), (r"'ve\b", " have"), (r"'ll\b", " will"), (r"'m\b", " am"), (r"'d\b", " would"),
     (r"\b(it|that|what|he|she|there|here|where|who|how)'s\b", r"\1 is"), (r"'s\b", "s"),
 )  # fmt: skip
-_SAME = {
+_ONE_SPELLING = {
     "mister": "mr", "missus": "mrs", "doctor": "dr", "okay": "ok", "saint": "st", "street": "st", "avenue": "ave",
     "road": "rd", "goodbye": "good bye", "bye-bye": "bye bye", "colour": "color", "centre": "center",
     "cheque": "check", "favourite": "favorite", "voicemail": "voice mail", "email": "e mail", "mailbox": "mail box",
@@ -85,13 +85,13 @@ def normalise(text: str) -> list[str]:
     for pattern, written_out in _CONTRACTIONS:
         text = re.sub(pattern, written_out, text)
     text = re.sub(r"(?<=\d)(?=[a-z])", " ", text)
-    words = [_SAME.get(word, word) for word in re.sub(r"[^a-z0-9 ]", " ", text).split()]
-    words = [word for word in _numbers(words) if word not in _FILLERS]
-    return " ".join(_apart(word) for word in words).split()
+    words = [_ONE_SPELLING.get(word, word) for word in re.sub(r"[^a-z0-9 ]", " ", text).split()]
+    words = [word for word in _digits_for_words(words) if word not in _FILLERS]
+    return " ".join(_split_digits(word) for word in words).split()
 
 
 def count_word_errors(reference: Sequence[str], heard: Sequence[str]) -> int:
-    """Return how many words must be changed, added or taken out (Levenshtein's distance of words)."""
+    """Return how many words must be changed, added or removed (Levenshtein's distance of words)."""
     # One row of the table at a time: `row[n]` is the distance of the reference so far to the first n words heard.
     row = list(range(len(heard) + 1))
     for number, word in enumerate(reference, 1):
@@ -101,12 +101,12 @@ def count_word_errors(reference: Sequence[str], heard: Sequence[str]) -> int:
     return row[-1]
 
 
-def _apart(word: str) -> str:
+def _split_digits(word: str) -> str:
     """Return digits one by one: nobody can hear how they were grouped."""
     return " ".join(word) if word.isdigit() else word
 
 
-def _numbers(words: Sequence[str]) -> list[str]:
+def _digits_for_words(words: Sequence[str]) -> list[str]:
     """Return number words as digits: `twenty four` is 24, `five five` is 5 5."""
     found: list[str] = []
     value: int | None = None
@@ -149,6 +149,7 @@ BASELINE = Path(__file__).parent / "speech_baseline.json"
 ALLOWED_POINTS = 0.5
 """Percentage points of word error rate that a run may be worse than the baseline."""
 FINAL_SECONDS = 60.0
+"""Time for a final transcript."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +174,13 @@ class Result:
     final: float
     """Seconds from the end of the audio to the final transcript."""
     wrong: int
-    """Words that differ from what was said."""
+    """Words that were heard wrongly, as `count_word_errors` counts them."""
     words: int
     """Words that were said."""
 
 
 def bench_speech(options: argparse.Namespace) -> int:
-    """Run the benchmark; exit status 1 where it is worse than the baseline by more than allowed."""
+    """Run the benchmark and print its figures; return the exit status, 1 if they are too far above the baseline."""
     recordings = read_manifest(options.corpus)[: options.limit]
     results = asyncio.run(_transcribe_all(options.recognizer, recordings))
     report: MutableJsonObject = {
@@ -190,7 +191,7 @@ def bench_speech(options: argparse.Namespace) -> int:
     if options.details:
         lines = (json.dumps(_recording_detail(result), ensure_ascii=False) for result in results)
         options.details.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    allowed = _allowed(options.recognizer, len(results))
+    allowed = _allowed_rate(options.recognizer, len(results))
     report["wer_allowed"] = allowed
     print(json.dumps(report, indent=2) if options.json else format_report(report))
     return 1 if allowed is not None and number_at(report, "wer") > allowed else 0
@@ -212,7 +213,7 @@ def read_manifest(corpus: Path) -> list[Recording]:
 
 
 def summarise_recordings(results: Sequence[Result]) -> JsonObject:
-    """Return word error rates in per cent, over all words of a group, and latencies in milliseconds."""
+    """Return word error rates, in per cent of the words of a group, and latencies in milliseconds."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         groups[f"kind {result.recording.kind}"].append(result)
@@ -248,14 +249,14 @@ def _wer(results: Sequence[Result]) -> float:
     return round(100 * sum(result.wrong for result in results) / max(sum(result.words for result in results), 1), 2)
 
 
-def _allowed(recognizer: str, files: int) -> float | None:
-    """Return the baseline's word error rate with what may be added to it; None: the baseline is of something else."""
+def _allowed_rate(recognizer: str, files: int) -> float | None:
+    """Return the word error rate that is still good enough by the baseline; None if that cannot be compared."""
     if not BASELINE.is_file():
         return None
     baseline = json.loads(BASELINE.read_text(encoding="utf-8"))
     # Another recogniser, or fewer files, cannot be compared.
-    same = baseline["recognizer"] == recognizer and baseline["files"] == files
-    return round(float(baseline["wer"]) + ALLOWED_POINTS, 2) if same else None
+    is_comparable = baseline["recognizer"] == recognizer and baseline["files"] == files
+    return round(float(baseline["wer"]) + ALLOWED_POINTS, 2) if is_comparable else None
 
 
 def _recording_detail(result: Result) -> dict[str, object]:
@@ -282,7 +283,7 @@ async def _transcribe(recognizer: Recognizer, recording: Recording) -> Result:
         if transcript.final and not final.done():
             final.set_result(transcript.text)
 
-    # A stream of its own for each recording: what was heard before must not help.
+    # Each recording has a stream of its own, so that earlier recordings do not help.
     stream = await recognizer.open(transcribed)
     try:
         stream.begin(RecognizerSettings())
@@ -324,16 +325,16 @@ def _resample(pcm: bytes, rate: int) -> bytes:
 
 UTTERANCES = Path(__file__).with_name("model_utterances.json")
 _CHARACTERS_PER_TOKEN = 4
-"""An estimate of the tokens of a text or a call, where the provider does not count them."""
+"""An estimate of the characters of a token, used where the provider does not count tokens."""
 _RENDERINGS = 200
-"""How often a prompt is rendered; the median counts."""
+"""How often a prompt is rendered and an answer parsed; the median counts."""
 _MAX_FUNCTIONS = 10
 """Functions of the step that is rendered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """A function that is to be called, or was."""
+    """A function call that a model is expected to make, or has made."""
 
     name: str
     arguments: JsonObject
@@ -388,7 +389,7 @@ def read_utterances(path: Path) -> tuple[date, list[Utterance]]:
 
 
 def bench_models(config: Config, options: argparse.Namespace) -> int:
-    """Measure and print; there is no goal, so the exit status is always 0."""
+    """Run the benchmark and print its figures; return the exit status, always 0 because there is no goal."""
     from callagent.config import override
     from callagent.server import open_language_model
 
@@ -410,7 +411,7 @@ async def _ask_all(model: LanguageModel, today: date, utterances: Sequence[Utter
         trials, tools = [], None
         for utterance in utterances:
             if utterance.tools is not tools:
-                # Loading and preparing are no part of an answer: in a call the greeting leaves time for them.
+                # A first request, which is not timed, loads and prepares the model: a greeting leaves time for that.
                 await ask_model(model, today, utterance)
                 tools = utterance.tools
             trials.append(await ask_model(model, today, utterance))
@@ -421,30 +422,30 @@ async def _ask_all(model: LanguageModel, today: date, utterances: Sequence[Utter
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer as far as it has come."""
+    """The part of an answer that has come so far."""
 
-    first: float = 0.0
-    """When its first step came."""
+    first_at: float = 0.0
+    """Time of its first delta, on the clock `perf_counter`; 0: none has come."""
     length: int = 0
     """Characters."""
     output_tokens: int = 0
-    """As the provider counts them; 0: it does not."""
+    """The provider's count; 0: it does not count."""
     calls: list[ExpectedCall] = field(default_factory=list)
 
     def add(self, delta: Delta) -> None:
-        self.first = self.first or time.perf_counter()
+        self.first_at = self.first_at or time.perf_counter()
         self.length += len(delta.text)
         self.output_tokens = delta.usage.output_tokens if delta.usage else self.output_tokens
         if call := delta.tool_call:
             self.length += len(call.name) + len(call.arguments)
-            self.calls.append(ExpectedCall(call.name, _object(call.arguments)))
+            self.calls.append(ExpectedCall(call.name, _parse_arguments(call.arguments)))
 
 
 async def ask_model(model: LanguageModel, today: date, utterance: Utterance) -> Trial:
     """Make one request and time it; a failure of the model counts as a wrong answer."""
     began = time.perf_counter()
     answer, error = _Answer(), ""
-    # The likeliest answer, so that a run can be repeated.
+    # Temperature 0 gives the likeliest answer, so that a run can be repeated.
     stream = model.stream(_messages(today, utterance.text), utterance.tools, ModelSettings(temperature=0.0))
     try:
         async with aclosing(stream) as deltas:
@@ -459,9 +460,9 @@ async def ask_model(model: LanguageModel, today: date, utterance: Utterance) -> 
     return Trial(
         text=utterance.text,
         name_right=right,
-        arguments_right=right and all(map(_same, calls, utterance.expected)),
+        arguments_right=right and all(map(_is_expected, calls, utterance.expected)),
         expects_call=bool(expected),
-        first_token_ms=((answer.first or ended) - began) * 1000,
+        first_token_ms=((answer.first_at or ended) - began) * 1000,
         whole_ms=(ended - began) * 1000,
         tokens=answer.output_tokens or answer.length / _CHARACTERS_PER_TOKEN,
         calls=tuple(calls),
@@ -470,7 +471,7 @@ async def ask_model(model: LanguageModel, today: date, utterance: Utterance) -> 
 
 
 def summarise_answers(trials: Sequence[Trial]) -> JsonObject:
-    """Return how many answers were right, and how soon they came."""
+    """Return how many answers were right, and how long they took."""
     calling = [trial for trial in trials if trial.expects_call]
     others = [trial for trial in trials if not trial.expects_call]
     return {
@@ -488,7 +489,7 @@ def summarise_answers(trials: Sequence[Trial]) -> JsonObject:
 
 
 def _messages(today: date, utterance: str) -> list[Message]:
-    # The day in words and in figures: models read one, rules the other.
+    # The day stands there in words for models, and in figures for the model `rules`.
     text = (
         f"You are the voice agent of a telephone line. Today is {today:%A}, {today.day} {today:%B %Y} "
         f"({today.isoformat()}). Call the function that the caller asks for. When none fits, say so."
@@ -496,21 +497,22 @@ def _messages(today: date, utterance: str) -> list[Message]:
     return [{"role": "system", "content": text}, {"role": "user", "content": utterance}]
 
 
-def _same(call: ExpectedCall, expected: ExpectedCall) -> bool:
+def _is_expected(call: ExpectedCall, expected: ExpectedCall) -> bool:
     given = {key: value for key, value in call.arguments.items() if value not in (None, "")}
     return given.keys() == expected.arguments.keys() and all(
-        _plain(given[key]) == _plain(value) for key, value in expected.arguments.items()
+        _comparable(given[key]) == _comparable(value) for key, value in expected.arguments.items()
     )
 
 
-def _plain(value: object) -> object:
-    """Return what two ways of writing the same have in common: 50 and 50.0, "Okafor" and "okafor."."""
+def _comparable(value: object) -> object:
+    """Return a value in a form that is equal for 50 and 50.0, and for "Okafor" and "okafor."."""
     if isinstance(value, str):
         return re.sub(r"[\W_]+", " ", value).strip().casefold()
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _object(arguments: str) -> JsonObject:
+def _parse_arguments(arguments: str) -> JsonObject:
+    """Return a call's arguments; none if they are not a JSON object."""
     try:
         return parse_object(arguments)
     except ValueError:
@@ -530,12 +532,13 @@ def _format_cost(utterances: Sequence[Utterance]) -> dict[str, float]:
     answer = f"{FUNCTIONGEMMA.start_call}call:{call.name}{{{body}}}{FUNCTIONGEMMA.end_call}"
     return {
         "functions_rendered": len(tools),
-        "render_ms": _median_of(lambda: render_prompt(messages, tools)),
-        "parse_ms": _median_of(lambda: parse_output(answer, tools)),
+        "render_ms": _median_ms(lambda: render_prompt(messages, tools)),
+        "parse_ms": _median_ms(lambda: parse_output(answer, tools)),
     }
 
 
-def _median_of(run: Callable[[], object]) -> float:
+def _median_ms(run: Callable[[], object]) -> float:
+    """Return the median of the milliseconds that `run` takes."""
     times = []
     for _ in range(_RENDERINGS):
         began = time.perf_counter()

@@ -1,9 +1,9 @@
 """`callagent bench calls`: how evenly many calls' audio leaves a server, and what a call costs.
 
-A server process is called from another process over SIP; every packet's kernel receive timestamp is set against its
-stream's 20 ms grid. A sender in C is measured in the same run by the same receiver: its figure is the machine's own.
+A server process is called from another process over SIP; every packet's kernel receive timestamp is compared with its
+stream's 20 ms grid. The same receiver measures a sender in C in the same run, which shows the machine's own share.
 
-The other process invites, streams audio both ways and hangs up:
+The calling process sends the INVITEs, streams audio both ways and hangs up:
 
     python -m callagent.bench.calls sip:agent@127.0.0.1:5060 --calls 50 --seconds 20 --reference
 """
@@ -32,13 +32,15 @@ from callagent.records import CallRecord, read_records
 from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
 
 GOAL_MS = 3.0
-"""How much later than the sender in C the p99 may be."""
+"""How far the p99 of the deviations may exceed that of the sender in C."""
 SPEAKING_CALLS = (1, 3, 5)
+"""Numbers of calls at a time with the embedded speech; each is a run."""
 _TURNS = 50
+"""Number of the model's scripted answers."""
 
 
 def bench_calls(options: argparse.Namespace) -> int:
-    """Run and print; exit status 1 when the goal is missed or a call failed."""
+    """Run the benchmark and print its figures; return the exit status, 1 when the goal is missed or a call failed."""
     if options.speech == "local":
         results = [asyncio.run(_measure(count, options.seconds, speech=True)) for count in SPEAKING_CALLS]
     else:
@@ -61,7 +63,7 @@ async def _measure(count: int, seconds: float, *, spin: bool = False, speech: bo
         before = tree.usage()
         arguments = ["--speech", str(AGENT / "callers" / "c03_hibari_heart.wav")] if speech else []
         loading = asyncio.create_task(_load(server.uri, count, seconds, "--reference", *arguments))
-        # In the middle of the run all calls are there; the first five seconds ring them.
+        # Usage is read in the middle of the run, when all calls are answered; five seconds are for placing them.
         await asyncio.sleep(5.0 + seconds / 2)
         during = tree.usage()
         measured = await loading
@@ -100,14 +102,17 @@ def _result(measured: Mapping[str, Any], count: int, speech: bool, responses: li
 
 
 def _responses(store: Path) -> list[float]:
-    """From the caller's last sound to the first of the answer, as the server saw it."""
+    """Return the seconds from the caller's last sound to the first of the answer, as the server measured them."""
     records = map(CallRecord.from_json, read_records(store))
     found = [turn.latency.get("response") for record in records for turn in record.turns]
     return [value for value in found if value is not None]
 
 
 def _settings(folder: Path, *, speech: bool) -> dict[str, str]:
-    """Everything scripted, so that it is the server that is measured; or the embedded speech and a scripted model."""
+    """Return settings with a scripted model, and either with the embedded speech or with scripted speech.
+
+    With scripts for everything, only the server itself is measured.
+    """
     (folder / "model.yaml").write_text(json.dumps([{"text": "I am still here. What can I do for you?"}] * _TURNS))
     settings = {"MODEL__NAME": f"script:{folder / 'model.yaml'}"}
     if speech:
@@ -121,7 +126,7 @@ def _settings(folder: Path, *, speech: bool) -> dict[str, str]:
 
 
 async def _load(uri: str, count: int, seconds: float, *arguments: str) -> dict[str, Any]:
-    """The load, as a process of its own; its figures."""
+    """Place calls from a process of its own, and return its figures."""
     command = [sys.executable, "-m", "callagent.bench.calls", uri, "--calls", str(count)]
     process = await asyncio.create_subprocess_exec(
         *command, "--seconds", str(int(seconds)), *arguments, stdout=asyncio.subprocess.PIPE
@@ -130,7 +135,7 @@ async def _load(uri: str, count: int, seconds: float, *arguments: str) -> dict[s
     try:
         figures: dict[str, Any] = json.loads(output)
     except ValueError:
-        raise UserError(f"the load on {uri} failed: {output.decode()[-500:]}") from None
+        raise UserError(f"the process that calls {uri} printed no figures: {output.decode()[-500:]}") from None
     return figures
 
 
@@ -159,14 +164,15 @@ def _text(result: Mapping[str, Any]) -> str:
 
 
 ANSWER_SECONDS = 30.0
-SPEECH_EVERY = 8.0
-"""Seconds from one utterance of a caller to its next: the agent answers in between."""
-FIRST_WORDS_AFTER = 6.0
-"""Seconds: the greeting is over then."""
+"""Time for a call to be answered."""
+SPEECH_EVERY_SECONDS = 8.0
+"""Time from one utterance of a caller to the next: the agent answers in between."""
+FIRST_WORDS_AFTER_SECONDS = 6.0
+"""Time before a caller's first words: the greeting is over then."""
 
 
 class LoadCall:
-    """One caller: rings, sends where the answer says, hangs up."""
+    """One caller, who sends an INVITE, then audio to the address in the answer, and hangs up."""
 
     def __init__(self, stream: LoadStream) -> None:
         self.answered_after: float | None = None
@@ -179,12 +185,12 @@ class LoadCall:
         self._call: EndpointCall | None = None
 
     async def dial(self, endpoint: Endpoint, target: str) -> None:
-        """Returns when the call is answered or has failed."""
+        """Place the call; return when it is answered or has failed."""
         self._invited = time.monotonic()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 self._call = await endpoint.call(target, body=self._offer)
-                self._call.listen(self._event)
+                self._call.listen(self._take_event)
                 await self._settled.wait()
         except (OSError, TimeoutError) as error:
             self.failure = str(error) or "no answer"
@@ -198,7 +204,7 @@ class LoadCall:
         self._negotiation = Negotiation(host, self._stream.port, secrets.randbits(31), loopback=True)
         return self._negotiation.offer()
 
-    def _event(self, event: Event) -> None:
+    def _take_event(self, event: Event) -> None:
         # Audio goes where the answer's session description says, from the moment of the answer.
         if isinstance(event, CallAnswered) and self._negotiation is not None:
             self.answered_after = time.monotonic() - self._invited
@@ -210,17 +216,17 @@ class LoadCall:
             self._settled.set()
 
 
-def _speaking(speech: Path | None, number: int) -> Iterator[bytes | None]:
-    """Frames without end: the words, then silence for the rest of the interval."""
+def _caller_frames(speech: Path | None, number: int) -> Iterator[bytes | None]:
+    """Return the endless frames of caller `number`: the words and then silence, again and again."""
     assert speech is not None
     words = read_wav(speech)
     frames: list[bytes | None] = [
         words[at : at + FRAME_BYTES] for at in range(0, len(words) - FRAME_BYTES + 1, FRAME_BYTES)
     ]
     # Each caller begins at a time of its own, or all recognisers would work at the same moments.
-    interval = int(SPEECH_EVERY / FRAME_SECONDS)
+    interval = int(SPEECH_EVERY_SECONDS / FRAME_SECONDS)
     frames += [None] * (interval - len(frames))
-    first = int((FIRST_WORDS_AFTER + 1.7 * number % SPEECH_EVERY) / FRAME_SECONDS)
+    first = int((FIRST_WORDS_AFTER_SECONDS + 1.7 * number % SPEECH_EVERY_SECONDS) / FRAME_SECONDS)
     return chain(repeat(None, first), cycle(frames))
 
 
@@ -234,21 +240,21 @@ async def load_calls(
     speech: Path | None = None,
     on_dialled: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Hold `count` calls for `seconds` after the last one was answered; the figures, ready for JSON.
+    """Hold `count` calls for `seconds` after the last one was answered; return the figures, ready for JSON.
 
-    The callers are silent, or say what is in `speech` every `SPEECH_EVERY` seconds, each at a time of its own.
+    The callers are silent, or play the file `speech` every `SPEECH_EVERY_SECONDS` seconds, each at a time of its own.
     """
     load = RtpLoad(host, count)
     for number, stream in enumerate(load.streams if speech else ()):
-        stream.frames = _speaking(speech, number)
+        stream.frames = _caller_frames(speech, number)
     calls = [LoadCall(stream) for stream in load.streams]
     endpoint = await Endpoint.open(host, 0, UserAgentSettings(admit=lambda source: "server"))
-    # On a thread of its own: the signalling of the calls must not delay the clock of their audio.
+    # The audio has a thread of its own, because the signalling must not delay its clock.
     media = asyncio.create_task(asyncio.to_thread(load.run, ANSWER_SECONDS + count / per_second + seconds))
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                # Evenly, so that it is running calls that are measured, not a burst of INVITEs.
+                # Calls are placed evenly: running calls are to be measured, not a burst of INVITEs.
                 group.create_task(call.dial(endpoint, target))
                 await asyncio.sleep(1 / per_second)
         on_dialled()
@@ -279,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the calling process and print its figures; return the exit status, 1 when a call failed."""
     options = _parser().parse_args(arguments)
     loading = load_calls(options.target, options.calls, options.seconds, host=options.local_host, speech=options.speech)
     server = asyncio.run(loading)

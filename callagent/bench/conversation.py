@@ -1,9 +1,9 @@
 """`callagent bench conversation`: how soon a filler starts, the agent stops and the agent answers, on the wire.
 
 A server process with scripted model, recogniser and voice, and the real voice activity, is called over SIP and RTP, or
-on a media stream as Twilio would. The caller's utterances are recordings whose first and last sound are known, and what
-an exchange was like is measured at the caller's end. Both processes share the machine's monotonic clock. What the agent
-did not notice counts, as infinitely late.
+on a media stream as Twilio would. The caller's utterances are recordings whose first and last sound are known, and each
+exchange is measured at the caller's end. Both processes share the machine's monotonic clock. A reaction that does not
+come counts as infinitely late.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from callagent.json_values import JsonObject, MutableJsonObject, number_at, obje
 from callagent.phone import Line, StreamPhone, dial_sip, read_wav
 from callagent.records import read_records
 
-GAP = 0.3
-"""Seconds without sound after which the agent begins anew."""
-EARLIEST = 0.2
-"""Seconds after the caller's last sound from which on what begins is the answer; before it, it is no answer."""
-PATIENCE = 3.0
-"""Seconds that an answer may be late before the agent has missed the caller."""
-_LOUD = 300
+GAP_SECONDS = 0.3
+"""Silence of the agent after which its next sound counts as a new one."""
+EARLIEST_ANSWER_SECONDS = 0.2
+"""Time after the caller's last sound before which a sound of the agent is not yet the answer."""
+MAX_LATE_SECONDS = 3.0
+"""Time that an answer may be late before it counts as missed."""
+_MIN_SOUND = 300
+"""Sample value above which a frame has sound."""
 _FADE_SAMPLES = 40
-"""A frame that has no sound after so many is the fade-out of one that was not said."""
+"""A frame without sound after its first samples is a fade-out, in which nothing is said."""
 _MISSED = math.inf
 
 
@@ -49,11 +50,12 @@ class Utterance:
     begins: float
     """Seconds from the start of the first frame to the first sound."""
     ends: float
+    """Seconds from the start of the first frame to the end of the last sound."""
     name: str = ""
 
     @classmethod
     def of(cls, pcm: bytes, name: str = "") -> Utterance:
-        """Raises `ValueError` where there is no speech in it."""
+        """Return the utterance of a recording. Raises `ValueError` if the recording has no speech."""
         begins, ends = spoken_span(pcm)
         frames = tuple(pcm[at : at + FRAME_BYTES] for at in range(0, len(pcm) - FRAME_BYTES + 1, FRAME_BYTES))
         return cls(frames, begins, ends, name)
@@ -61,66 +63,67 @@ class Utterance:
 
 @dataclass(slots=True)
 class Trial:
-    """What one exchange was like; seconds, infinite where it did not happen."""
+    """The times of one exchange in seconds; infinite for an event that did not happen."""
 
     recording: str = ""
     """Name of the recording that interrupted."""
     span: tuple[float, float] = (_MISSED, _MISSED)
-    """Of the monotonic clock: from the interruption to its answer, or until that was given up."""
+    """When the interruption began, and when its answer began or was given up, on the monotonic clock."""
     filler_heard: float = _MISSED
-    """Of the monotonic clock."""
+    """When the filler began, on the monotonic clock."""
     barge_in: float = _MISSED
     """From the caller's first sound to the last packet with speech that reached the caller before the answer."""
     overhead: float = _MISSED
-    """From the caller's last sound to the first packet of the answer, without what is configured."""
+    """From the caller's last sound to the first packet of the answer, less the configured delays."""
     clears: int = 0
     """Messages that emptied the carrier's buffer, from the interruption to its answer."""
     heard: float = 0.0
-    """Of the answer that was interrupted, as it reached the caller."""
+    """Length of the interrupted answer that reached the caller."""
 
     @property
     def missed(self) -> bool:
-        """The agent is no longer where the next exchange begins."""
+        """Whether the interruption got no answer; the agent is then not ready for the next exchange."""
         return math.isinf(self.overhead)
 
 
-class Wire:
-    """Sends utterances, notes when they were heard and when the agent's packets hold sound.
+class CallerSide:
+    """The caller's end of a call: it sends utterances, and notes when they left and when the agent made sounds.
 
-    A packet carries what was said in the 20 ms before it was sent.
+    A packet carries the sound of the 20 ms before it was sent.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._utterance: tuple[Utterance, list[float]] = Utterance((), 0.0, 0.0), []
-        """The utterance and when each of its packets left; replaced as one, the pump's thread reads it."""
+        """The utterance and when each of its packets left; replaced as one, because the pump's thread reads it."""
         self.sound_at = 0.0
-        """When the last packet with sound arrived."""
+        """When the agent's last packet with sound arrived."""
         self.began_at = 0.0
         """When the agent's present sound began."""
         self.stopped_at = 0.0
-        """When the last packet of the sound before it arrived."""
+        """When the last packet of the agent's previous sound arrived."""
         self.heard = 0.0
-        """Seconds from the first to the last frame of the sound before it, the fade-out apart."""
+        """Seconds from the first to the last frame of the agent's previous sound, without its fade-out."""
         self._frames = self._first = self._last = 0
-        """Of the agent: how many came, and which of them begin and end its present sound."""
+        """Number of the agent's frames so far, and of those that begin and end its present sound."""
 
     def speak(self, utterance: Utterance) -> None:
         self._utterance = utterance, []
 
     @property
-    def speaking(self) -> bool:
+    def is_speaking(self) -> bool:
         utterance, sent = self._utterance
         return len(sent) < len(utterance.frames)
 
     @property
     def onset(self) -> float:
         """When the caller's first sound was made; infinite while it is not sent."""
-        return self._made(self._utterance[0].begins)
+        return self._time_of(self._utterance[0].begins)
 
     @property
     def end(self) -> float:
-        return self._made(self._utterance[0].ends)
+        """When the caller's last sound ended; infinite while it is not sent."""
+        return self._time_of(self._utterance[0].ends)
 
     def next_frame(self) -> bytes | None:
         """Return the next frame to send; called on the pump's thread."""
@@ -134,34 +137,35 @@ class Wire:
     def on_frame(self, pcm: bytes, now: float) -> None:
         self._frames += 1
         samples = struct.unpack(f"<{len(pcm) // 2}h", pcm)
-        # Silence and faint noise are no sound of the agent's.
-        if max(samples) <= _LOUD:
+        # Silence and faint noise do not count as sounds of the agent.
+        if max(samples) <= _MIN_SOUND:
             return
-        # After a gap a new sound begins; what is known of the one before it is kept for whoever asks.
-        if now - self.sound_at > GAP:
+        # After a gap a new sound begins; the attributes then keep the end and the length of the previous one.
+        if now - self.sound_at > GAP_SECONDS:
             self.stopped_at, self.began_at = self.sound_at, now
             self.heard = (self._last - self._first + 1) * FRAME_SECONDS
             self._first = self._last = self._frames
         self.sound_at = now
-        if max(samples[_FADE_SAMPLES:]) > _LOUD:
+        if max(samples[_FADE_SAMPLES:]) > _MIN_SOUND:
             self._last = self._frames
 
-    async def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Raises `TimeoutError`."""
+    async def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Return when `condition` holds. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110 - the wire is sampled every 5 ms
+            while not condition():  # noqa: ASYNC110 - the condition is checked every 5 ms
                 await asyncio.sleep(0.005)
 
-    def silent_for(self, seconds: float) -> bool:
+    def is_silent_for(self, seconds: float) -> bool:
+        """Return whether the agent has spoken and has now been silent for so long."""
         return self.sound_at > 0 and self.clock() - self.sound_at > seconds
 
-    async def answered(self, seconds: float) -> None:
+    async def wait_for_answer(self, seconds: float) -> None:
         """Wait until the agent begins to speak after the utterance. Raises `TimeoutError` after `seconds`."""
-        # What begins while the caller speaks, or right after, is not the answer: it had begun before it could be one.
-        await self.until(lambda: not self.speaking, len(self._utterance[0].frames) * FRAME_SECONDS + seconds)
-        await self.until(lambda: self.began_at > self.end + EARLIEST, seconds)
+        # A sound that begins while the caller speaks, or right after, is not the answer: it was decided on before.
+        await self.wait_until(lambda: not self.is_speaking, len(self._utterance[0].frames) * FRAME_SECONDS + seconds)
+        await self.wait_until(lambda: self.began_at > self.end + EARLIEST_ANSWER_SECONDS, seconds)
 
-    def _made(self, seconds: float) -> float:
+    def _time_of(self, seconds: float) -> float:
         """Return when the sound at `seconds` of the utterance was made; infinite while it is not sent."""
         # The end of a frame belongs to it: a recording may end with its last sound.
         index = max(0, math.ceil(seconds / FRAME_SECONDS - 1e-6) - 1)
@@ -171,59 +175,62 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One exchange."""
+    """What the caller says in one exchange, and when."""
 
     question: Utterance
     interruption: Utterance
     after: float
     """Seconds that the agent speaks before it is interrupted."""
     configured: float
-    """Seconds of silence and of the engines before that is answered."""
+    """Seconds of silence and of the scripted engines that an answer takes in any case."""
 
 
-async def exchange(wire: Wire, plan: Plan, clears: Callable[[], int]) -> Trial:
-    """Ask; the filler of a slow function is heard; its long answer is interrupted, and that is answered.
+async def exchange(side: CallerSide, plan: Plan, clears: Callable[[], int]) -> Trial:
+    """Carry out one exchange and return its times.
 
-    `clears`: how often the carrier's buffer was emptied.
+    The caller asks a question. The agent answers with the filler of a slow function and then with a long answer, which
+    the caller interrupts; the agent answers the interruption. `clears` returns how often the carrier's buffer was
+    emptied so far.
     """
     trial = Trial(plan.interruption.name)
     try:
-        wire.speak(plan.question)
-        await wire.answered(plan.configured + PATIENCE)
-        trial.filler_heard = filler = wire.began_at
-        await wire.until(lambda: wire.began_at > filler and wire.clock() - wire.began_at > plan.after, 10)
-        await _interrupt(wire, plan, clears, trial)
-        await wire.until(lambda: wire.silent_for(2 * GAP), 10)
+        side.speak(plan.question)
+        await side.wait_for_answer(plan.configured + MAX_LATE_SECONDS)
+        trial.filler_heard = filler = side.began_at
+        await side.wait_until(lambda: side.began_at > filler and side.clock() - side.began_at > plan.after, 10)
+        await _interrupt(side, plan, clears, trial)
+        await side.wait_until(lambda: side.is_silent_for(2 * GAP_SECONDS), 10)
     except TimeoutError:
         pass
     return trial
 
 
-async def _interrupt(wire: Wire, plan: Plan, clears: Callable[[], int], trial: Trial) -> None:
-    before, began = clears(), wire.clock()
-    wire.speak(plan.interruption)
+async def _interrupt(side: CallerSide, plan: Plan, clears: Callable[[], int], trial: Trial) -> None:
+    """Interrupt the agent and enter the times into `trial`. Raises `TimeoutError` if no answer comes."""
+    before, began = clears(), side.clock()
+    side.speak(plan.interruption)
     try:
-        await wire.answered(plan.configured + PATIENCE)
+        await side.wait_for_answer(plan.configured + MAX_LATE_SECONDS)
     except TimeoutError:
-        if wire.silent_for(GAP):
-            trial.barge_in = wire.sound_at - wire.onset
+        if side.is_silent_for(GAP_SECONDS):
+            trial.barge_in = side.sound_at - side.onset
         raise
     finally:
-        trial.clears, trial.span = clears() - before, (began, wire.clock())
-    trial.barge_in, trial.heard = wire.stopped_at - wire.onset, wire.heard
-    trial.overhead = wire.began_at - wire.end - plan.configured
+        trial.clears, trial.span = clears() - before, (began, side.clock())
+    trial.barge_in, trial.heard = side.stopped_at - side.onset, side.heard
+    trial.overhead = side.began_at - side.end - plan.configured
 
 
-async def ask(wire: Wire, question: Utterance, patience: float) -> float:
+async def ask(side: CallerSide, question: Utterance, max_seconds: float) -> float:
     """Ask, and return the seconds from the caller's last sound to the first packet of the answer.
 
-    Infinite: no answer came in time.
+    The result is infinite if no answer comes within `max_seconds`.
     """
-    wire.speak(question)
+    side.speak(question)
     try:
-        await wire.answered(patience)
-        seconds = wire.began_at - wire.end
-        await wire.until(lambda: wire.silent_for(2 * GAP), 10)
+        await side.wait_for_answer(max_seconds)
+        seconds = side.began_at - side.end
+        await side.wait_until(lambda: side.is_silent_for(2 * GAP_SECONDS), 10)
     except TimeoutError:
         return _MISSED
     return seconds
@@ -234,15 +241,15 @@ TRIALS, EMBEDDED_TRIALS = 200, 40
 SENTENCE = "This answer goes on and on so that there is time enough to interrupt it."
 LONG_ANSWER = " ".join([SENTENCE] * 6)
 SECONDS_PER_CHARACTER = 0.05
-"""Of the scripted voice; a sentence is a whole number of frames."""
-ENDPOINTING = 0.5
-MAX_PAUSE = 0.3
-"""Seconds within an utterance of the caller."""
+"""Pace of the scripted voice, at which a sentence is a whole number of frames."""
+ENDPOINTING_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 0.3
+"""An utterance of the caller has only pauses that are shorter."""
 RECOGNISER_SECONDS = 0.1
 MODEL_SECONDS = 0.15
-"""What the scripted engines take for the answer that is measured."""
-CONFIGURED = ENDPOINTING + RECOGNISER_SECONDS + MODEL_SECONDS
-EMBEDDED_PATIENCE = 10.0
+"""Delays of the scripted engines before the answer that is measured."""
+CONFIGURED_SECONDS = ENDPOINTING_SECONDS + RECOGNISER_SECONDS + MODEL_SECONDS
+EMBEDDED_ANSWER_SECONDS = 10.0
 GOALS: Mapping[str, tuple[float | None, float | None]] = {
     "filler_start_ms": (None, 150),
     "barge_in_ms": (200, 300),
@@ -250,26 +257,29 @@ GOALS: Mapping[str, tuple[float | None, float | None]] = {
     "embedded_answer_ms": (700, None),
     "control_late_ms": (None, None),
 }
-"""Median and 99th percentile; None: no goal. The control is the machine's share."""
+"""Limits of the median and the 99th percentile; None: no goal. The control shows the delays of the machine itself."""
 ACCOUNT, TOKEN = "AC" + "0" * 32, "bench"
 CONTROL_SECONDS = 0.02
+"""Sleep of the control between two measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """What the callers say."""
+    """The recordings that the callers play."""
 
     question: Utterance
     interruptions: tuple[Utterance, ...]
     """One for each trial."""
     left_out: int
-    """Recordings that are not one turn."""
+    """Number of recordings that are not exactly one turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """The figures of a run."""
+
     figures: Mapping[str, Sequence[float]]
-    """Milliseconds; infinite: it did not happen."""
+    """Milliseconds by the names of `GOALS`; infinite for an event that did not happen."""
     clears: Sequence[int] | None = None
     """Messages in each trial that emptied the carrier's buffer; None: the wire has none."""
     heard: Sequence[tuple[int, int | None]] = ()
@@ -279,10 +289,12 @@ class Result:
 
     @property
     def odd_clears(self) -> int:
+        """Number of trials in which the carrier's buffer was not emptied exactly once."""
         return sum(count != 1 for count in self.clears or ())
 
     @property
     def heard_wrong(self) -> int:
+        """Number of interruptions whose record has another count of heard words than the wire."""
         return sum(heard != recorded for heard, recorded in self.heard)
 
     @property
@@ -295,9 +307,9 @@ class Result:
 
 
 async def _oversleep(late: list[tuple[float, float]]) -> None:
-    """The control: how late the machine wakes a task that does nothing, in the process that measures.
+    """Measure, as the control, how late the machine wakes a task that does nothing in the measuring process.
 
-    When it woke and how many milliseconds too late.
+    Appends for each waking its time and the milliseconds that it was late.
     """
     while True:
         due = monotonic() + CONTROL_SECONDS
@@ -308,7 +320,7 @@ async def _oversleep(late: list[tuple[float, float]]) -> None:
 
 @asynccontextmanager
 async def _dialled(server: BenchServer, wire: str, caller: str) -> AsyncIterator[tuple[Line, Callable[[], int]]]:
-    """The line, and how often the server has emptied the carrier's buffer."""
+    """Call the server; yield the line, and a function that returns how often the carrier's buffer was emptied."""
     if wire == "twilio":
         fields = {"AccountSid": ACCOUNT}
         async with StreamPhone.dial(server.http + "/twilio/voice", TOKEN, caller, "agent", fields) as phone:
@@ -319,16 +331,17 @@ async def _dialled(server: BenchServer, wire: str, caller: str) -> AsyncIterator
 
 
 @asynccontextmanager
-async def _greeted(server: BenchServer, wire: str, caller: str) -> AsyncIterator[tuple[Wire, Callable[[], int]]]:
+async def _greeted(server: BenchServer, wire: str, caller: str) -> AsyncIterator[tuple[CallerSide, Callable[[], int]]]:
+    """Call the server and wait for the end of the greeting; yield the caller's side, and the function for clears."""
     async with _dialled(server, wire, caller) as (line, clears):
-        side = Wire()
+        side = CallerSide()
         line.media.start(side.on_frame, side.next_frame)
-        await side.until(lambda: side.silent_for(0.8), 20)
+        await side.wait_until(lambda: side.is_silent_for(0.8), 20)
         yield side, clears
 
 
 async def _call(server: BenchServer, wire: str, caller: str, plans: Sequence[Plan]) -> list[Trial]:
-    """Carry out a trial for each plan. After a miss the scripts are out of step: the rest goes on in another call."""
+    """Carry out a trial for each plan; after a miss the scripts are out of step, so the rest needs another call."""
     left, measured = deque(plans), list[Trial]()
     while left:
         async with _greeted(server, wire, caller) as (side, clears):
@@ -339,25 +352,25 @@ async def _call(server: BenchServer, wire: str, caller: str, plans: Sequence[Pla
 
 
 def _scripts(folder: Path, trials: int) -> dict[str, str]:
-    """Write what the server hears, thinks and says in each trial, and return the settings that name the files.
+    """Write the scripts of recogniser, model and voice, and return the settings that name them.
 
     JSON is written, because YAML reads it.
     """
     stop = {"text": "stop that please", "partials": ["stop", "stop that"], "delay": RECOGNISER_SECONDS}
     answer: JsonObject = {"text": "Very well.", "delay": MODEL_SECONDS}
     # A recording with a pause in it is several utterances to the recogniser.
-    heard = [stop] * trials * 8
-    thought: list[JsonObject] = [
+    transcripts = [stop] * trials * 8
+    answers: list[JsonObject] = [
         {"calls": [{"name": "slow_look_up", "arguments": {}}]},
         {"text": LONG_ANSWER},
         answer,
     ]
-    (folder / "recognizer.yaml").write_text(json.dumps(heard))
+    (folder / "recognizer.yaml").write_text(json.dumps(transcripts))
     (folder / "voice.yaml").write_text(json.dumps({"seconds_per_character": SECONDS_PER_CHARACTER}))
-    return _model_script(folder, thought * trials) | {
+    return _model_script(folder, answers * trials) | {
         "SPEECH__RECOGNIZER": f"script:{folder / 'recognizer.yaml'}",
         "SPEECH__VOICE": f"script:{folder / 'voice.yaml'}",
-        "SPEECH__ENDPOINTING": str(ENDPOINTING),
+        "SPEECH__ENDPOINTING": str(ENDPOINTING_SECONDS),
         "TWILIO__ACCOUNT_SID": ACCOUNT,
         "TWILIO__AUTH_TOKEN": TOKEN,
     }
@@ -370,8 +383,8 @@ def _model_script(folder: Path, entries: Sequence[JsonObject]) -> dict[str, str]
 
 async def _measure(wire: str, speech: Speech) -> Result:
     plans = [
-        # Interrupted at another word each time.
-        Plan(speech.question, utterance, 1.0 + number % 10 / 10, CONFIGURED)
+        # The agent is interrupted at another word each time.
+        Plan(speech.question, utterance, 1.0 + number % 10 / 10, CONFIGURED_SECONDS)
         for number, utterance in enumerate(speech.interruptions)
     ]
     # Several calls at once, each with its share of the trials, so that a run is shorter.
@@ -403,30 +416,31 @@ async def _measure(wire: str, speech: Speech) -> Result:
         "answer_overhead_ms": [1000 * trial.overhead for trial in trials],
         "control_late_ms": [milliseconds for _, milliseconds in late],
     }
-    return Result(figures, [trial.clears for trial in trials] if wire == "twilio" else None, heard, slow(trials, late))
+    clears = [trial.clears for trial in trials] if wire == "twilio" else None
+    return Result(figures, clears, heard, slow_interruptions(trials, late))
 
 
 async def _measure_embedded(wire: str, speech: Speech) -> Result:
-    """One call, with the embedded recogniser and voice as they are configured by default; the model is a script."""
+    """Measure one call with the embedded recogniser and voice in their default settings, and a scripted model."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        # Never the same words twice: what was spoken once need not be spoken again.
+        # Each answer is different, because a repeated one would be played from the voice's cache.
         answers = [{"text": f"Very well, I have noted number {number}."} for number in range(len(speech.interruptions))]
         settings = _model_script(folder, answers) | {"TWILIO__ACCOUNT_SID": ACCOUNT, "TWILIO__AUTH_TOKEN": TOKEN}
         server = await stack.enter_async_context(bench_server(folder, settings, http=wire == "twilio"))
         side, _ = await stack.enter_async_context(_greeted(server, wire, "bench0"))
         late: list[tuple[float, float]] = []
         control = asyncio.create_task(_oversleep(late))
-        answered = [1000 * await ask(side, utterance, EMBEDDED_PATIENCE) for utterance in speech.interruptions]
+        answered = [1000 * await ask(side, utterance, EMBEDDED_ANSWER_SECONDS) for utterance in speech.interruptions]
         control.cancel()
     return Result({"embedded_answer_ms": answered, "control_late_ms": [milliseconds for _, milliseconds in late]})
 
 
-def slow(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[JsonObject]:
+def slow_interruptions(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[JsonObject]:
     """Return each figure of an interruption that is over its goal.
 
-    With it go the recording, the milliseconds (None: it did not happen), and the most that the control was late in the
-    same time: what the machine did to everybody is not the server's.
+    It has the recording, the milliseconds (None: the event did not happen), and the control's greatest lateness in the
+    same time, which is the machine's and not the server's.
     """
     found: list[JsonObject] = []
     for trial in trials:
@@ -443,15 +457,15 @@ def slow(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[J
 
 
 def filler_seconds(started: Sequence[float], heard: float) -> float:
-    """Return the seconds from the start of the function that the filler belongs to, the nearest one.
+    """Return the seconds from a function's start to its filler, with the start that is nearest to the filler.
 
-    They may be negative: the filler may be heard before the function writes its time down. Infinite where it was not.
+    The result is negative if the filler is heard before the function notes its start, and infinite without a filler.
     """
     return min((heard - start for start in started), key=abs, default=math.inf)
 
 
 def words_within(seconds: float) -> int:
-    """Return how many words of the long answer are heard in its first seconds, each at least by half."""
+    """Return how many words of the long answer are heard, each at least by half, in its first `seconds`."""
     start, count = 0.0, 0
     for word in LONG_ANSWER.split():
         length = (len(word) + 1) * SECONDS_PER_CHARACTER
@@ -475,15 +489,15 @@ def _words_recorded(records: Sequence[JsonObject]) -> list[int]:
 def speech_of(folder: Path, trials: int) -> Speech:
     """Choose what is said in `trials` trials, evenly among the folder's recordings that are one turn each.
 
-    After a longer pause the agent answers, as it should: such a recording is two turns, and is left out, as is one
-    without a sound above -58 dBFS. The question is always the same. Raises `UserError` where nothing is left.
+    A recording with a pause of `MAX_PAUSE_SECONDS` is left out, because the agent answers in the pause; so is one
+    without a sound above -58 dBFS. The question is always the same. Raises `UserError` if no recording is left.
     """
     recordings = sorted(folder.rglob("*.wav"))
     found = [
         utterance for path in recordings if (utterance := _one_turn(read_wav(path), str(path.relative_to(folder))))
     ]
     if not found:
-        raise UserError(f"{folder} holds no WAV files of speech without pauses")
+        raise UserError(f"{folder} holds no WAV files of speech without pauses; name another folder with --callers")
     question = min(_utterances_of(AGENT / "callers"), key=lambda utterance: utterance.ends - utterance.begins)
     step = max(1.0, len(found) / trials)
     chosen = tuple(found[int(number * step) % len(found)] for number in range(trials))
@@ -492,7 +506,7 @@ def speech_of(folder: Path, trials: int) -> Speech:
 
 def _one_turn(pcm: bytes, name: str) -> Utterance | None:
     try:
-        return Utterance.of(pcm, name) if longest_pause(pcm) < MAX_PAUSE else None
+        return Utterance.of(pcm, name) if longest_pause(pcm) < MAX_PAUSE_SECONDS else None
     except ValueError:
         return None
 
@@ -502,7 +516,7 @@ def _utterances_of(folder: Path) -> list[Utterance]:
 
 
 def bench_conversation(options: argparse.Namespace) -> int:
-    """Run and print; exit status 1 when a goal is missed."""
+    """Run the benchmark and print its figures; return the exit status, 1 when a goal is missed."""
     trials = options.trials or (EMBEDDED_TRIALS if options.embedded else TRIALS)
     speech = speech_of(options.callers or AGENT / "callers", trials)
     result = asyncio.run((_measure_embedded if options.embedded else _measure)(options.wire, speech))
@@ -514,7 +528,7 @@ def _report(result: Result, speech: Speech) -> JsonObject:
     report: MutableJsonObject = {}
     for name, values in result.figures.items():
         median, tail = GOALS[name]
-        # JSON knows no infinity: null is one that did not happen.
+        # JSON has no infinity: null stands for an event that did not happen.
         figure = {key: value if math.isfinite(value) else None for key, value in percentiles(values).items()}
         report[name] = {**figure, "missed": _missed(values), "goal_p50": median, "goal_p99": tail}
     report["recordings_left_out"] = speech.left_out
@@ -543,7 +557,7 @@ def _text(result: Result, speech: Speech) -> str:
     if result.clears is not None:
         lines.append(f"clear messages: other than one in {result.odd_clears} of {len(result.clears)} interruptions")
     if speech.left_out:
-        lines.append(f"left out: {speech.left_out} recordings with a pause of {MAX_PAUSE} s or more, or silent")
+        lines.append(f"left out: {speech.left_out} recordings with a pause of {MAX_PAUSE_SECONDS} s or more, or silent")
     return "\n".join(lines)
 
 

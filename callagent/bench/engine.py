@@ -1,11 +1,11 @@
-"""`callagent bench engine`: what the engines themselves cost, without model and function time.
+"""`callagent bench engine`: the engines' own time, without that of models and functions.
 
-Turns: a model that answers at once; the time from the caller's words to the agent's Listen is retrieval, prompt
+Turns: the model answers at once, so the time from the caller's words to the agent's Listen is that of retrieval, prompt
 assembly, tools, filters and history. Conversations are ten turns long, with the project's own example questions.
-Function calls: the start function, run again and again in one worker; beside the whole round trip, what of it was not
-the function itself: snapshot, two crossings of the process border, state and effects.
-Callbacks: what one before and one after the model add to a turn of an agent tree, against the same agent without; turns
-of both alternate, so that the machine's moods meet both.
+Function calls: the start function is run again and again in one worker. The figures are the whole round trip, and the
+part of it outside the function: snapshot, two crossings of the process border, state and effects.
+Callbacks: the time that one callback before and one after the model add to a turn of an agent tree. Turns of the same
+agent with and without callbacks alternate, so that disturbances of the machine meet both.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Load = Callable[[Path, LanguageModel, ProcessPool], AgentProject]
 
 
 class _InstantModel:
-    """Answers with the same sentence, in the same moment, so that only the engine's own time is measured."""
+    """A model that answers at once, always with the same sentences, so that only the engine's own time is measured."""
 
     def __init__(self) -> None:
         self.characters = 0
-        """Of the largest request."""
+        """Length of the largest request."""
         self.tools = 0
-        """Of the request that offered the most."""
+        """Largest number of tools that a request offered."""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
@@ -61,7 +61,7 @@ class _InstantModel:
 
 
 def bench_engine(options: argparse.Namespace) -> int:
-    """Measure and print; there is no goal, so the exit status is always 0."""
+    """Run the benchmark and print its figures; return the exit status, always 0 because there is no goal."""
     figures = asyncio.run(_measure(options.project, options.turns))
     if options.json:
         print(json.dumps(figures))
@@ -86,15 +86,15 @@ def bench_engine(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _by_meaning(path: Path, pool: ProcessPool, model: _InstantModel, turns: int) -> list[float]:
-    """Return the times of the same turns with topics found by their meaning; none where no embedder is installed."""
+async def _time_by_meaning(path: Path, pool: ProcessPool, model: _InstantModel, turns: int) -> list[float]:
+    """Return the times of turns in which topics are found by their meaning; none if no embedder is installed."""
     embedder = open_embedder()
     if embedder is None:
         return []
     settings = FlowSettings(environment="sandbox", embedder=embedder)
     project = load_flow_project(path, model, pool, settings)
     await project.prepare()
-    return await _turns(project, turns)
+    return await _time_turns(project, turns)
 
 
 async def _measure(path: Path, turns: int) -> JsonObject:
@@ -103,9 +103,9 @@ async def _measure(path: Path, turns: int) -> JsonObject:
     try:
         project = load_flow_project(path, model, pool, FlowSettings(environment="sandbox"))
         await pool.start()
-        turn_times = await _turns(project, turns)
-        whole, own = await _functions(project, turns)
-        by_meaning = await _by_meaning(path, pool, model, turns)
+        turn_times = await _time_turns(project, turns)
+        whole, overhead = await _time_functions(project, turns)
+        by_meaning = await _time_by_meaning(path, pool, model, turns)
     finally:
         await pool.close()
     return {
@@ -116,17 +116,18 @@ async def _measure(path: Path, turns: int) -> JsonObject:
         "tools": model.tools,
         "turn_ms": percentiles(turn_times),
         "function_call_ms": percentiles(whole),
-        "function_overhead_ms": percentiles(own),
+        "function_overhead_ms": percentiles(overhead),
         "turn_by_meaning_ms": percentiles(by_meaning) if by_meaning else None,
         "callbacks": await measure_callbacks(_InstantModel, turns),
     }
 
 
 def _ignore(action: Action) -> None:
-    """Take an action of an agent whose time is measured."""
+    """Drop an action of the agent that is measured."""
 
 
-async def _turns(project: FlowProject, turns: int) -> list[float]:
+async def _time_turns(project: FlowProject, turns: int) -> list[float]:
+    """Return the milliseconds of each turn."""
     times: list[float] = []
     questions = _questions(project)
     while len(times) < turns:
@@ -142,21 +143,21 @@ async def _turns(project: FlowProject, turns: int) -> list[float]:
     return times[:turns]
 
 
-async def _functions(project: FlowProject, times: int) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of whole function calls, and of all in them but the function itself."""
-    # The start function, because every project may have one and it needs no arguments.
+async def _time_functions(project: FlowProject, times: int) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of whole function calls, and of their parts outside the function itself."""
+    # The start function serves, because any project may have one and it takes no arguments.
     start = project.project.start_function
     if start is None:
         raise UserError(f"the project '{project.name}' has no start function to measure a function call with")
-    whole, own = [], []
+    whole, overhead = [], []
     async with project.worker_outside_call(_info()) as runner:
         for _ in range(times):
             began = time.perf_counter()
             answer = await runner.run(start, {})
             took = (time.perf_counter() - began) * 1000
             whole.append(took)
-            own.append(took - answer.duration_ms)
-    return whole, own
+            overhead.append(took - answer.duration_ms)
+    return whole, overhead
 
 
 def _questions(project: FlowProject) -> Iterator[str]:
@@ -169,11 +170,11 @@ def _info() -> CallInfo:
 
 
 async def _no_metric(name: str, value: object) -> None:
-    """A store is not part of what is measured."""
+    """Drop a metric: the store is not measured."""
 
 
 CALLBACKS = 2
-"""In each turn of the agent that has them."""
+"""Number of callbacks in a turn of the agent that has them."""
 _CODE = """\
 def before_model_callback(callback_context, llm_request):
     callback_context.state["turns"] = callback_context.state.get("turns", 0) + 1
@@ -202,7 +203,7 @@ _PROJECTS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     ),
     "cx": (_CX_PLAIN, _CX_FULL),
 }
-"""By kind: the files without callbacks, and with them."""
+"""Kind of project -> its files without callbacks, and with them."""
 _KINDS: Mapping[str, tuple[Callable[[Path], ProjectRuntime], Load]] = {
     "adk": (adk_runtime, load_adk_project),
     "cx": (cx_runtime, load_cx_app),
@@ -210,9 +211,9 @@ _KINDS: Mapping[str, tuple[Callable[[Path], ProjectRuntime], Load]] = {
 
 
 async def measure_callbacks(make_model: Callable[[], LanguageModel], turns: int) -> dict[str, JsonObject]:
-    """Return for each kind of project the times of turns with and without callbacks, and what one callback adds.
+    """Return for each kind of project the times of turns with and without callbacks, and the time that a callback adds.
 
-    Times are in milliseconds; what is added is the difference of the medians.
+    Times are in milliseconds; the added time comes from the difference of the medians.
     """
     figures: dict[str, JsonObject] = {}
     for kind, (plain, with_callbacks) in _PROJECTS.items():
@@ -225,21 +226,21 @@ async def measure_callbacks(make_model: Callable[[], LanguageModel], turns: int)
 
 
 async def _alternate(projects: Sequence[AgentProject], turns: int) -> list[list[float]]:
-    """Return the milliseconds of `turns` turns of each project, taken in turn: what disturbs one disturbs all."""
+    """Return the milliseconds of `turns` turns of each project; they alternate, so that disturbances meet all."""
     times: list[list[float]] = [[] for _ in projects]
     while len(times[0]) < turns:
         agents = [await project.open(_info(), _no_metric) for project in projects]
         try:
             for number in range(TURNS_PER_CALL * len(agents)):
                 place = number % len(agents)
-                times[place].append(await _turn(agents[place]))
+                times[place].append(await _time_turn(agents[place]))
         finally:
             for agent in agents:
                 await agent.close()
     return [taken[:turns] for taken in times]
 
 
-async def _turn(agent: Agent) -> float:
+async def _time_turn(agent: Agent) -> float:
     began = time.perf_counter()
     await agent.reply(CallerTurn(text="I would like to know when you are open."), _ignore)
     return (time.perf_counter() - began) * 1000
@@ -248,7 +249,7 @@ async def _turn(agent: Agent) -> float:
 @asynccontextmanager
 async def _project(kind: str, files: Mapping[str, str], model: LanguageModel) -> AsyncIterator[AgentProject]:
     runtime, load = _KINDS[kind]
-    # Both kinds are loaded with the same three arguments; what else they take has defaults.
+    # Both kinds are loaded with the same three arguments; all others have defaults.
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), files)
         path = Path(folder, "desk")

@@ -45,7 +45,7 @@ class Usage:
 
     cpu_seconds: float
     memory: int
-    """Bytes. Of a page that processes share, each counts its part (PSS)."""
+    """Bytes. A page that processes share is divided among them (proportional set size, PSS)."""
 
 
 class ProcessTree:
@@ -55,7 +55,7 @@ class ProcessTree:
         self._root = root
 
     def usage(self) -> Usage:
-        """Return what the processes that are alive now have used and hold."""
+        """Return the processor time that the living processes have used, and the memory that they hold."""
         cpu, memory = 0.0, 0
         for process in self._processes():
             # A process may end between the listing and the reading; then it is left out.
@@ -123,7 +123,7 @@ async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool 
             *command, "--log-level", "warning", stdout=asyncio.subprocess.PIPE, stderr=log, env=environment
         )
     try:
-        yield BenchServer(process.pid, await _ready(process, folder / "server.log"), url)
+        yield BenchServer(process.pid, await _wait_for_port(process, folder / "server.log"), url)
     finally:
         # The first signal lets calls end, the second ends them.
         for _ in range(2):
@@ -137,7 +137,8 @@ async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool 
             await process.wait()
 
 
-async def _ready(process: asyncio.subprocess.Process, log: Path) -> int:
+async def _wait_for_port(process: asyncio.subprocess.Process, log: Path) -> int:
+    """Return the SIP port once the server is ready. Raises `UserError` if it did not start."""
     assert process.stdout
     async with asyncio.timeout(MAX_START_SECONDS):
         line = (await process.stdout.readline()).decode()

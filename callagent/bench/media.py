@@ -1,19 +1,18 @@
-"""`callagent bench media`: what a call's media costs for each frame of 20 ms, both directions; and the load for it.
+"""`callagent bench media`: the processor time of a call's media for each frame of 20 ms, both directions; and its load.
 
-Many calls' media runs in a process that does nothing else: packets are received, put in order, decoded, resampled to
-16 kHz and measured; a voice's 24 kHz is resampled as it comes, in pieces of 200 ms, encoded and sent on the clock: all
-of it by what calls use. That process prints its ports as JSON, reads the peers' from standard input, runs, and prints
-the processor time it took. An echo in C takes the same load in the same run. Where there is a compiler the load itself
-is in C: it shares the machine. Its processes:
+A process that does nothing else runs many calls' media with the code that calls use: packets are received, put in
+order, decoded, resampled to 16 kHz and measured; a voice's 24 kHz audio is resampled in pieces of 200 ms, encoded and
+sent on the clock. It prints its ports as JSON, reads those of its peers from standard input, runs, and prints the
+processor time that it took. An echo in C takes the same load in the same run. Where there is a compiler the load, too,
+is in C, because it shares the machine. The processes:
 
     python -m callagent.bench.media serve --calls 100 --seconds 5 --resample
     python -m callagent.bench.media load --remote 127.0.0.1:10000 --remote 127.0.0.1:10002 --local-port 40000
     python -m callagent.bench.media load --reference 100 --seconds 10
 
 The load sends paced G.711 streams and measures how evenly the server's own come back. A packet's deviation is its
-kernel receive timestamp against the 20 ms grid that its stream's first packet fixes: the load may be late itself
-without spoiling the figures. `--reference` measures a sender in C on the same machine: a server's p99 means little
-without it.
+kernel receive timestamp against the 20 ms grid that its stream's first packet fixes, so a load that is late itself does
+not spoil the figures. `--reference` measures a sender in C on the same machine, for comparison with a server's p99.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ from callagent.rtp import PCMU, Pump, RtpPacket, RtpParameters, RtpPorts, RtpSen
 from callagent.server import calm_collector
 
 GOAL_MICROSECONDS = 50.0
-"""Per call and frame, with resampling."""
+"""Processor time per call and frame, with resampling."""
 ROUNDS = 3
-_HEARD = 0.97
-"""The share of frames that must have come through for the figure to count."""
+_MIN_HEARD_SHARE = 0.97
+"""The share of frames that must arrive for a figure to count."""
 _MARGIN_SECONDS = 3.0
-"""For the server to begin and the load to outlast it."""
+"""How much longer than the measurement the load runs."""
 
 
 def bench_media(options: argparse.Namespace) -> int:
-    """Run and print; exit status 1 when the goal is missed."""
+    """Run the benchmark and print its figures; return the exit status, 1 when the goal is missed."""
     result = measure(options.calls, options.seconds, ROUNDS)
     print(json.dumps(result) if options.json else _text(result))
     return 0 if result["met"] else 1
@@ -64,11 +63,10 @@ def bench_media(options: argparse.Namespace) -> int:
 def measure(calls: int, seconds: float, rounds: int) -> JsonObject:
     """Measure plain media, resampled media and the echo in C, and return the figures.
 
-    They take turns, so that what disturbs the machine disturbs all three; of each the round that was disturbed least
-    counts.
+    They take turns, so that disturbances of the machine meet all three; of each the least disturbed round counts.
     """
     runs = [
-        (_server(calls, seconds, []), _server(calls, seconds, ["--resample"]), _echo(calls, seconds))
+        (_time_server(calls, seconds, []), _time_server(calls, seconds, ["--resample"]), _time_echo(calls, seconds))
         for _ in range(rounds)
     ]
     plain = min((run[0] for run in runs), key=lambda figures: figures["us"])
@@ -84,11 +82,12 @@ def measure(calls: int, seconds: float, rounds: int) -> JsonObject:
         "heard_share": round(min(plain["heard_share"], resampling["heard_share"]), 3),
         "calls_per_core": int(20000 / resampling["us"]),
         "goal_us": GOAL_MICROSECONDS,
-        "met": resampling["us"] <= GOAL_MICROSECONDS and resampling["heard_share"] >= _HEARD,
+        "met": resampling["us"] <= GOAL_MICROSECONDS and resampling["heard_share"] >= _MIN_HEARD_SHARE,
     }
 
 
-def _server(calls: int, seconds: float, more: Sequence[str]) -> dict[str, float]:
+def _time_server(calls: int, seconds: float, more: Sequence[str]) -> dict[str, float]:
+    """Return the microseconds per frame of the process `serve`, and the share of frames that it received."""
     command = [sys.executable, "-m", "callagent.bench.media", "serve", "--calls", str(calls), "--seconds", str(seconds)]
     with subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -101,8 +100,8 @@ def _server(calls: int, seconds: float, more: Sequence[str]) -> dict[str, float]
     return {"us": round(figures["cpu_seconds"] / figures["frames"] * 1e6, 1), "heard_share": figures["heard_share"]}
 
 
-def _echo(calls: int, seconds: float) -> float | None:
-    """Return the microseconds of the echo in C; None without a compiler."""
+def _time_echo(calls: int, seconds: float) -> float | None:
+    """Return the microseconds per packet of the echo in C; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
@@ -121,7 +120,7 @@ def _echo(calls: int, seconds: float) -> float | None:
 
 @contextmanager
 def _loaded(ports: Sequence[int], seconds: float) -> Iterator[list[int]]:
-    """Run a stream to each port for as long as the block lasts, and give the streams' own ports."""
+    """Run a stream to each port for as long as the block lasts; yield the streams' own ports."""
     with reference_sender() as sender:
         if sender is None:
             with _loaded_from_here(ports, seconds) as peers:
@@ -164,21 +163,26 @@ def _text(result: JsonObject) -> str:
     return "\n".join(lines)
 
 
-_SWITCH_INTERVAL = 0.0002
+_SWITCH_SECONDS = 0.0002
 _RECOGNIZER_RATE = 16000
 _VOICE_RATE = 24000
 _WARM_UP_SECONDS = 1.0
-_FRAMES_OF_VOICE = 50
-_PIECE = 10
-"""Frames of a piece of voice, which is resampled as it comes, not as it is sent."""
+_TONE_FRAME_COUNT = 50
+_PIECE_FRAMES = 10
+"""Frames of a piece of the voice, which is resampled as a whole, as one from a provider is."""
 
 
-class Talk:
-    """One call: its frames are heard at 16 kHz with their level, and its voice is made at 24 kHz."""
+class CallAudio:
+    """The audio of one call: received frames are measured, frames to send are cut from a tone.
+
+    With `resample`, received frames are also brought to 16 kHz, and the tone is brought down from 24 kHz.
+    """
 
     def __init__(self, *, resample: bool) -> None:
         self.frames = 0
+        """Number of frames received."""
         self.level = 0
+        """Root mean square of the last frame received."""
         self._numbers = count()
         self.hear: Callable[[bytes, float], None] = self._hear
         self.speak: Callable[[], bytes] = self._speak
@@ -192,16 +196,16 @@ class Talk:
         self.level = audioop.rms(frame, 2)
 
     def _speak(self) -> bytes:
-        return _voice(8000)[next(self._numbers) % _FRAMES_OF_VOICE]
+        return _tone_frames(8000)[next(self._numbers) % _TONE_FRAME_COUNT]
 
     def _resample(self) -> None:
-        """Resample as calls do: upwards what a recogniser hears, downwards a provider's voice."""
+        """Resample as calls do: received frames up to a recogniser's rate, a voice down from a provider's."""
         import audioop
 
         state: tuple[int, tuple[tuple[int, int], ...]] | None = None
         decimator = Decimator(_VOICE_RATE // SAMPLE_RATE)
-        frames = _voice(_VOICE_RATE)
-        pieces = cycle(b"".join(frames[at : at + _PIECE]) for at in range(0, len(frames), _PIECE))
+        frames = _tone_frames(_VOICE_RATE)
+        pieces = cycle(b"".join(frames[at : at + _PIECE_FRAMES]) for at in range(0, len(frames), _PIECE_FRAMES))
         ready: deque[bytes] = deque()
 
         def hear(frame: bytes, now: float) -> None:
@@ -219,25 +223,26 @@ class Talk:
         self.hear, self.speak = hear, speak
 
 
-_voices: dict[int, list[bytes]] = {}
+_tones: dict[int, list[bytes]] = {}
 
 
-def _voice(rate: int) -> list[bytes]:
-    """A second of a tone, a frame at a time."""
-    if rate not in _voices:
+def _tone_frames(rate: int) -> list[bytes]:
+    """Return a second of a tone with `rate` samples per second, as frames."""
+    if rate not in _tones:
         samples = rate // 50
         wave = [int(6000 * math.sin(2 * math.pi * 300 * n / rate)) for n in range(rate)]
-        _voices[rate] = [struct.pack(f"<{samples}h", *wave[at : at + samples]) for at in range(0, rate, samples)]
-    return _voices[rate]
+        _tones[rate] = [struct.pack(f"<{samples}h", *wave[at : at + samples]) for at in range(0, rate, samples)]
+    return _tones[rate]
 
 
 async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) -> None:
+    """Run the media of `calls` calls for `seconds`; exchange ports and print figures as the module describes."""
     pump = Pump()
     pump.start()
     sessions = [RtpSession(asyncio.get_running_loop(), RtpPorts("127.0.0.1", 10000, 40000), pump) for _ in range(calls)]
     print(json.dumps([session.local_port for session in sessions]), flush=True)
     peers: list[int] = json.loads(sys.stdin.readline())
-    talks = [Talk(resample=resample) for _ in sessions]
+    talks = [CallAudio(resample=resample) for _ in sessions]
     for session, peer, talk in zip(sessions, peers, talks, strict=True):
         codec = open_codec(codec_name)
         assert codec is not None
@@ -269,8 +274,8 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # As the server does it: the thread that sends must not wait for the loop's 5 ms.
-    sys.setswitchinterval(_SWITCH_INTERVAL)
+    # As in the server, the thread that sends must not wait for the interpreter lock as long as the default of 5 ms.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     prepare_decimators()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run(options.calls, options.seconds, options.codec, resample=options.resample))
@@ -286,11 +291,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 SO_TIMESTAMPNS = 35
+"""Linux's socket option for receive timestamps in nanoseconds, which the module `socket` does not name."""
 _TIMESPEC = struct.Struct("@qq")
 _CLOCK_RATE = 8000
 _RECEIVE_BUFFER = 1 << 20
 _SETTLE_SECONDS = 0.2
-"""For what is still on its way at the end."""
+"""Time at the end for packets that are still on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,22 +311,22 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class StreamFigures:
-    """One returned stream."""
+    """The measurement of one stream that came back."""
 
     deviations: tuple[float, ...]
-    """Milliseconds off the grid, of each packet but the first."""
+    """Milliseconds by which each packet but the first is off the grid."""
     lost: int
 
     @classmethod
     def of(cls, arrivals: Sequence[Arrival]) -> StreamFigures:
-        """Measure packets in the order of their arrival; ones out of order and duplicates count as lost."""
+        """Measure packets in the order of their arrival; packets out of order and duplicates count as lost."""
         if not arrivals:
             return cls((), 0)
         first = last = arrivals[0]
         deviations: list[float] = []
         expected = 1
         for arrival in arrivals[1:]:
-            # Sequence numbers wrap around (RFC 3550 section 5.1): more than half the circle ahead is behind.
+            # Sequence numbers wrap around (RFC 3550 section 5.1): one more than half the range ahead is an old one.
             step = (arrival.sequence - last.sequence) & 0xFFFF
             if not 0 < step < 0x8000:
                 continue
@@ -333,17 +339,17 @@ class StreamFigures:
 
 
 class LoadStream:
-    """One phone's media: it sends on the pump's grid, and keeps when packets came."""
+    """One phone's media: it sends on the pump's grid, and notes when packets arrive."""
 
     def __init__(self, host: str, port: int = 0) -> None:
         """`port` 0 takes any. Raises `OSError`."""
         self.remote: tuple[str, int] | None = None
         """Where to send; nothing is sent while it is None."""
         self.frames: Iterator[bytes | None] = repeat(None)
-        """What to send, a frame of 20 ms at a time; None is silence."""
+        """The frames to send, of 20 ms each; None is silence."""
         self.arrivals: list[Arrival] = []
         self.late = 0.0
-        """Seconds that our own packets were late, at most."""
+        """Greatest lateness of our own packets, in seconds."""
         self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -385,7 +391,7 @@ class LoadStream:
 
 
 class RtpLoad:
-    """Streams of one process. Set `remote` of each, then `run`."""
+    """All streams of one process. Set `remote` of each, then call `run`."""
 
     def __init__(self, host: str, count: int, first_port: int = 0) -> None:
         """With `first_port` the streams use it and every second port above. Raises `OSError`."""
@@ -414,7 +420,7 @@ class RtpLoad:
             stream.socket.close()
 
     def figures(self) -> JsonObject:
-        """Return what came back; deviations are in milliseconds."""
+        """Return how many packets came back, and how evenly; deviations are in milliseconds."""
         streams = [StreamFigures.of(stream.arrivals) for stream in self.streams]
         return {
             "streams": len(streams),
@@ -442,7 +448,7 @@ class RtpLoad:
 
 @contextmanager
 def reference_sender() -> Iterator[Path | None]:
-    """Give the sender in C, built for as long as the block lasts; None without a compiler."""
+    """Build the sender in C and yield its path, which holds as long as the block lasts; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         yield None
@@ -514,7 +520,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the processes."""
+    """Run one of the processes that the module describes, and return the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.run is _load and not options.remote and not options.reference:

@@ -1,9 +1,9 @@
-"""`callagent bench signalling`: what an INVITE costs, and what calls that come and go do to the audio of others.
+"""`callagent bench signalling`: the processor time of an INVITE, and how short calls disturb the audio of running ones.
 
-The second part runs a process that only signals and plays, without agents: calls are set up and torn down at a rate
-while others run, and those are measured from outside against their 20 ms grid. Its two processes:
+The second part runs a server without agents, which only signals and sends audio: short calls are set up and ended at a
+rate while other calls run, whose packets are measured from outside against their 20 ms grid. Its two processes:
 
-    python -m callagent.bench.signalling serve        answers every call, plays a tone and does nothing else
+    python -m callagent.bench.signalling serve        answers every call, sends audio and does nothing else
     python -m callagent.bench.signalling load sip:agent@127.0.0.1:5060 --rate 100 --seconds 10
 """
 
@@ -29,19 +29,19 @@ from callagent.rtp import Pump, RtpPorts
 from callagent.server import calm_collector
 
 GOAL_MICROSECONDS = 150.0
-"""To read an INVITE with sixteen headers and begin its transaction and call."""
+"""Processor time to parse an INVITE with sixteen headers and to begin its transaction and call."""
 GOAL_LATE_MS = 10.0
-"""Later than the latest packet of a sender in C that runs in the same time."""
+"""How much later a packet may be than the latest one of the sender in C, which runs at the same time."""
 _ROUNDS = 40
-_UNTIL_THERE = 4.0
-"""Seconds until the running calls are all there; the others stop as long before them."""
-_MESSAGES = 100
-"""So many calls are alive at a time; each round begins with none."""
+_SETUP_SECONDS = 4.0
+"""Time after which all running calls are set up; the short calls stop this long before the running ones end."""
+_ROUND_MESSAGES = 100
+"""INVITEs of a round. Their calls stay alive to its end; the next round has a new user agent."""
 
 
 def bench_signalling(options: argparse.Namespace) -> int:
-    """Run and print; exit status 1 when a goal is missed."""
-    result = message_cost() | asyncio.run(_beside(options.calls, options.rate, options.seconds))
+    """Run the benchmark and print its figures; return the exit status, 1 when a goal is missed."""
+    result = message_cost() | asyncio.run(_measure_running_calls(options.calls, options.rate, options.seconds))
     result["met"] = (
         result["invite_us"] <= GOAL_MICROSECONDS
         and result["late_ms"]["max"] <= GOAL_LATE_MS + result["reference_ms"]["max"]
@@ -53,7 +53,7 @@ def bench_signalling(options: argparse.Namespace) -> int:
 
 
 def invite(number: int) -> bytes:
-    """As a trunk sends it, different each time."""
+    """Return an INVITE as a trunk sends it; each number gives a different one."""
     description = sip.Negotiation("192.0.2.1", 4000, number, loopback=False).offer()
     lines = (
         "INVITE sip:+15550199@192.0.2.2:5060;transport=udp SIP/2.0",
@@ -78,27 +78,31 @@ def invite(number: int) -> bytes:
 
 
 def message_cost() -> dict[str, float]:
-    """Microseconds of processor time; the best of many short rounds, for a round is either disturbed or not."""
+    """Return the microseconds of processor time to parse an INVITE, and to serve it.
+
+    Of many short rounds the fastest counts, because it was the least disturbed.
+    """
     parsing, serving = [], []
     # Garbage is collected between the measurements, so that no collection falls into one of them.
     for index in range(_ROUNDS):
-        # Different messages in each round: a repeated INVITE is a retransmission (RFC 3261 section 17.2).
-        messages = [invite(index * _MESSAGES + number) for number in range(_MESSAGES)]
+        # Every message is different, because a repeated INVITE is a retransmission (RFC 3261 section 17.2).
+        messages = [invite(index * _ROUND_MESSAGES + number) for number in range(_ROUND_MESSAGES)]
         gc.collect()
         began = time.process_time()
         for message in messages:
             sip.parse_message(message)
         parsing.append(time.process_time() - began)
-        messages = [invite(10**6 + index * _MESSAGES + number) for number in range(_MESSAGES)]
+        messages = [invite(10**6 + index * _ROUND_MESSAGES + number) for number in range(_ROUND_MESSAGES)]
         gc.collect()
-        serving.append(_serve(messages))
+        serving.append(_time_serving(messages))
     return {
-        "parse_us": round(1e6 * min(parsing) / _MESSAGES, 1),
-        "invite_us": round(1e6 * min(serving) / _MESSAGES, 1),
+        "parse_us": round(1e6 * min(parsing) / _ROUND_MESSAGES, 1),
+        "invite_us": round(1e6 * min(serving) / _ROUND_MESSAGES, 1),
     }
 
 
-def _serve(messages: list[bytes]) -> float:
+def _time_serving(messages: list[bytes]) -> float:
+    """Return the seconds of processor time that a user agent takes to begin the calls of these INVITEs."""
     agent = sip.UserAgent(sip.UserAgentSettings(admit=lambda host: "trunk"), lambda peer: ("192.0.2.2", 5060))
     calls = 0
     began = time.process_time()
@@ -108,12 +112,12 @@ def _serve(messages: list[bytes]) -> float:
         while (event := agent.next_event()) is not None:
             calls += isinstance(event, sip.InviteReceived)
     elapsed = time.process_time() - began
-    assert calls == len(messages), "every INVITE is a call"
+    assert calls == len(messages), "some INVITEs began no call"
     return elapsed
 
 
-async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
-    """Running calls, with others that come and go."""
+async def _measure_running_calls(calls: int, rate: float, seconds: float) -> dict[str, Any]:
+    """Return the figures of running calls, and of the short calls that are set up and ended beside them."""
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "callagent.bench.signalling", "serve", stdout=asyncio.subprocess.PIPE
     )
@@ -121,16 +125,16 @@ async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
     try:
         target = f"sip:agent@127.0.0.1:{int((await server.stdout.readline()).split()[-1])}"
         lasting = ("--seconds", str(int(seconds)))
-        running = asyncio.create_task(_load("calls", target, "--calls", str(calls), *lasting))
-        # In the same time, not before or after: what the machine does to everybody is seen by both.
-        reference = asyncio.create_task(_load("media", "load", "--reference", str(calls), *lasting))
-        await asyncio.sleep(_UNTIL_THERE)
+        running = asyncio.create_task(_run_load("calls", target, "--calls", str(calls), *lasting))
+        # The sender in C runs at the same time, so that disturbances by the machine meet both.
+        reference = asyncio.create_task(_run_load("media", "load", "--reference", str(calls), *lasting))
+        await asyncio.sleep(_SETUP_SECONDS)
         began, tree = time.monotonic(), ProcessTree(server.pid)
         used = tree.usage().cpu_seconds
-        lasting = ("--seconds", str(max(1.0, seconds - 2 * _UNTIL_THERE)))
-        coming = await _load("signalling", "load", target, "--rate", str(rate), *lasting)
+        lasting = ("--seconds", str(max(1.0, seconds - 2 * _SETUP_SECONDS)))
+        short = await _run_load("signalling", "load", target, "--rate", str(rate), *lasting)
         core = (tree.usage().cpu_seconds - used) / (time.monotonic() - began)
-        measured, c = (await running)["server"], (await reference)["reference"]
+        measured, sender_in_c = (await running)["server"], (await reference)["reference"]
     finally:
         if server.returncode is None:
             server.kill()
@@ -139,18 +143,19 @@ async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
         "running_calls": calls,
         "streams_heard": measured["streams_heard"],
         "late_ms": measured["deviation_ms"],
-        "reference_ms": c["deviation_ms"] if c else {"max": 0.0},
+        "reference_ms": sender_in_c["deviation_ms"] if sender_in_c else {"max": 0.0},
         "core": round(core, 2),
         "lost": measured["lost"],
         "rate": rate,
-        "calls": coming["calls"],
-        "failures": coming["failures"] + len(measured["failures"]),
-        "set_up_ms": percentiles([1000 * value for value in coming["set_up"]]),
-        "calls_per_second": coming["calls_per_second"],
+        "calls": short["calls"],
+        "failures": short["failures"] + len(measured["failures"]),
+        "set_up_ms": percentiles([1000 * value for value in short["set_up"]]),
+        "calls_per_second": short["calls_per_second"],
     }
 
 
-async def _load(module: str, *arguments: str) -> dict[str, Any]:
+async def _run_load(module: str, *arguments: str) -> dict[str, Any]:
+    """Run a module of the benchmarks as a process, and return the figures that it prints."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", f"callagent.bench.{module}", *arguments), stdout=asyncio.subprocess.PIPE
     )
@@ -158,12 +163,12 @@ async def _load(module: str, *arguments: str) -> dict[str, Any]:
     try:
         figures: dict[str, Any] = json.loads(output)
     except ValueError:
-        raise UserError(f"the load {module} failed: {output.decode()[-500:]}") from None
+        raise UserError(f"the process callagent.bench.{module} printed no figures: {output.decode()[-500:]}") from None
     return figures
 
 
 def _text(result: dict[str, Any]) -> str:
-    late, set_up, c = result["late_ms"], result["set_up_ms"], result["reference_ms"]
+    late, set_up, sender_in_c = result["late_ms"], result["set_up_ms"], result["reference_ms"]
     return "\n".join(
         (
             f"INVITE of 16 headers   {result['invite_us']:.0f} µs to its call, {result['parse_us']:.0f} µs to read it",
@@ -171,7 +176,7 @@ def _text(result: dict[str, Any]) -> str:
             f"set up in p50 {set_up['p50']:.1f}  p99 {set_up['p99']:.1f} ms, with {result['core']:.2f} of a core",
             f"{result['running_calls']} running calls       "
             f"off the 20 ms grid p50 {late['p50']:.2f}  p99 {late['p99']:.2f}  max {late['max']:.2f} ms",
-            f"sender in C            max {c['max']:.2f} ms",
+            f"sender in C            max {sender_in_c['max']:.2f} ms",
             "goal met" if result["met"] else "goal missed",
         )
     )
@@ -181,7 +186,7 @@ _FRAME = struct.pack("<h", 1000) * FRAME_SAMPLES
 
 
 async def serve() -> None:
-    """Until it is killed. The port is its only line of output."""
+    """Answer every call until the process is killed; print the port, the only line of output."""
     pump = Pump()
     pump.start()
     tasks: set[asyncio.Task[None]] = set()
@@ -211,6 +216,8 @@ async def _answer(leg: SipLeg) -> None:
 
 
 def run_server_process() -> None:
+    """Run `serve` as a real server runs, on uvloop if it is installed."""
+    # The thread that sends must not wait for the interpreter lock as long as the default of 5 ms.
     sys.setswitchinterval(0.0002)
     try:
         import uvloop
@@ -221,12 +228,15 @@ def run_server_process() -> None:
             runner.run(serve())
 
 
-_PATIENCE = 20.0
+_MAX_CALL_SECONDS = 20.0
+"""Time for a short call, from INVITE to the answer to its BYE."""
 _MEDIA_PORT = 40_000
-"""Nobody listens there: these calls end before there is anything to hear."""
+"""Nothing listens there: short calls end before any audio comes."""
 
 
-class Coming:
+class ShortCalls:
+    """Short calls to one server: each hangs up as soon as it is answered."""
+
     def __init__(self, endpoint: sip.Endpoint, target: str) -> None:
         self.set_up: list[float] = []
         """Seconds from INVITE to answer."""
@@ -234,18 +244,18 @@ class Coming:
         self._endpoint = endpoint
         self._target = target
 
-    async def call(self) -> None:
-        """One call, to the answer to its BYE."""
+    async def place_call(self) -> None:
+        """Place one call; return when its BYE is answered, or when it has failed."""
         began = self._endpoint.now()
         call = await self._endpoint.call(self._target, body=_offer)
-        call.listen(lambda event: self._hear(call, event, began))
+        call.listen(lambda event: self._take_event(call, event, began))
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_MAX_CALL_SECONDS):
                 await call.closed.wait()
         except TimeoutError:
             self.failures += 1
 
-    def _hear(self, call: sip.EndpointCall, event: sip.Event, began: float) -> None:
+    def _take_event(self, call: sip.EndpointCall, event: sip.Event, began: float) -> None:
         if isinstance(event, sip.CallAnswered):
             self.set_up.append(self._endpoint.now() - began)
             call.hang_up()
@@ -258,23 +268,24 @@ def _offer(host: str) -> bytes:
 
 
 async def load_server(target: str, rate: float, seconds: float) -> dict[str, object]:
+    """Place `rate` short calls a second for `seconds`, and return their figures."""
     endpoint = await sip.Endpoint.open(
         "127.0.0.1", 0, sip.UserAgentSettings(admit=lambda host: "server", max_calls=5000)
     )
-    coming = Coming(endpoint, target)
-    # A full collection here takes 100 ms and more, and then all the calls that were due come at once.
+    short_calls = ShortCalls(endpoint, target)
+    # A full garbage collection takes 100 ms and more; all calls due in that time would then come at once.
     calm_collector()
     began, count = endpoint.now(), round(rate * seconds)
     async with asyncio.TaskGroup() as group:
         for number in range(count):
             await asyncio.sleep(began + number / rate - endpoint.now())
-            group.create_task(coming.call())
+            group.create_task(short_calls.place_call())
         sent = endpoint.now() - began
     await endpoint.close()
     return {
         "calls": count,
-        "failures": coming.failures + count - len(coming.set_up),
-        "set_up": coming.set_up,
+        "failures": short_calls.failures + count - len(short_calls.set_up),
+        "set_up": short_calls.set_up,
         "calls_per_second": count / sent,
     }
 

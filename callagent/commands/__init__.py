@@ -31,7 +31,7 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit status. A `CallagentError` is one message and status 1, never a traceback."""
-    # A parser of wrong arguments prints its message and ends the process with status 2, as programs of Unix do.
+    # For wrong arguments the parser prints a message and ends the process with status 2, as Unix programs do.
     options = _parser().parse_args(arguments)
     command: Command = options.run
     try:
@@ -41,17 +41,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"callagent: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        # As a shell reports a program that SIGINT (2) has ended: 128 + 2.
+        # A shell reports a program that SIGINT (signal 2) has ended by the status 128 + 2.
         return 130
     except BrokenPipeError:
-        # The reader has what it wanted, as in `callagent calls list | head`. The interpreter would complain of the
-        # output that it cannot flush.
+        # The reader has enough, as in `callagent calls list | head`. Without standard error the interpreter cannot
+        # complain of the output that it cannot flush.
         sys.stderr.close()
         return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; each command's own is made by its `add` function, with `run` as a default."""
+    """Return the parser of all commands. Each `add_…` function adds a command, with its function as default `run`."""
     parser = argparse.ArgumentParser(
         prog="callagent",
         description="A self-hosted phone server for voice agents: SIP and carrier streams in, agent projects out.",
@@ -63,7 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     # In the order of the help: what a beginner needs comes first.
     for add in (
         *(agent.add_init, server.add_serve, agent.add_check, agent.add_chat, agent.add_test, agent.add_functions),
-        *(calls.add_call, calls.add_calls, server.add_login_link, server.add_password, agent.add_models, bench.add),
+        *(
+            calls.add_call,
+            calls.add_calls,
+            server.add_login_link,
+            server.add_password,
+            agent.add_models,
+            bench.add_bench,
+        ),
     ):
         add(commands)
     return parser

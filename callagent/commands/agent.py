@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from callagent.commands.arguments import Commands
 
 KINDS = ("flow", "adk", "cx")
-"""Project formats that `callagent init` has a template of."""
+"""Project formats for which `callagent init` has a template."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _SCHEMA = "agent_config.schema.json"
 _INIT_EXAMPLES = """\
@@ -30,7 +30,7 @@ def add_init(commands: Commands) -> None:
 def _init(options: argparse.Namespace) -> int:
     from callagent.errors import UserError
 
-    # Never into a folder with files: somebody's project could be overwritten.
+    # A folder with files is refused, because somebody's project could be overwritten.
     folder: Path = options.folder
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"'{folder}' is not empty; name a new folder")
@@ -173,7 +173,7 @@ def _test(options: argparse.Namespace) -> int:
 def add_functions(commands: Commands) -> None:
     text = "run a project's function outside a call"
     parser = add_command(commands, "functions", text, _functions_execute, _FUNCTIONS_EXAMPLES)
-    # One action so far, named so that others can stand beside it.
+    # There is one action so far; its name leaves room for others.
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     executing = actions.add_parser("execute", help="one function", description="Run one function and show its result.")
     executing.add_argument("name", metavar="NAME", help="the function; FLOW/NAME for a flow's")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 ENVIRONMENTS = ("draft", "sandbox", "pre-release", "live")
+"""The environments that a flow project may have settings for."""
 
 
 def add_command(commands: Commands, name: str, text: str, run: Command, examples: str) -> argparse.ArgumentParser:
@@ -31,15 +32,15 @@ def add_command(commands: Commands, name: str, text: str, run: Command, examples
     return parser
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Parse an argument that is a whole number of 1 or more."""
-    # `isdigit` is also true for digits of other scripts, which `int` would accept, and for superscripts.
+    # `isdigit` alone is also true for digits of other scripts, which `int` would accept, and for superscripts.
     if not text.isascii() or not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 1 or more")
     return int(text)
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Parse an argument that is a number of seconds, above 0 and up to a day."""
     try:
         seconds = float(text)

@@ -11,9 +11,9 @@ from callagent.commands.arguments import (
     add_config,
     add_project,
     config_of,
-    count,
     log_to_stderr,
-    seconds,
+    parse_count,
+    parse_seconds,
 )
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ _BENCH_EXAMPLES = """\
   callagent bench models --model openai/gpt-4.1-mini"""
 
 
-def add(commands: Commands) -> None:
+def add_bench(commands: Commands) -> None:
     parser = add_command(commands, "bench", "the performance figures of this machine", _bench_calls, _BENCH_EXAMPLES)
-    # What a benchmark measures, and figures of known machines, are in docs/benchmarks.md.
+    # docs/benchmarks.md says what each benchmark measures, and has figures of known machines.
     benches = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
     calls = benches.add_parser("calls", help="many calls at once: how evenly audio leaves, CPU and memory per call")
-    calls.add_argument("--calls", type=count, default=50, help="calls at once (default: 50)")
-    calls.add_argument("--seconds", type=seconds, default=30.0, help="how long each lasts (default: 30)")
+    calls.add_argument("--calls", type=parse_count, default=50, help="calls at once (default: 50)")
+    calls.add_argument("--seconds", type=parse_seconds, default=30.0, help="how long each lasts (default: 30)")
     calls.add_argument(
         "--speech", choices=("script", "local"), default="script", help="scripted or embedded speech (default: script)"
     )
@@ -43,12 +43,14 @@ def add(commands: Commands) -> None:
     calls.add_argument("--json", action="store_true", help="one JSON object")
     calls.set_defaults(run=_bench_calls)
     media = benches.add_parser("media", help="what a call's media costs per frame, compared with an echo in C")
-    media.add_argument("--calls", type=count, default=100, help="calls at once (default: 100)")
-    media.add_argument("--seconds", type=seconds, default=5.0, help="how long each of nine runs lasts (default: 5)")
+    media.add_argument("--calls", type=parse_count, default=100, help="calls at once (default: 100)")
+    media.add_argument(
+        "--seconds", type=parse_seconds, default=5.0, help="how long each of nine runs lasts (default: 5)"
+    )
     media.add_argument("--json", action="store_true", help="one JSON object")
     media.set_defaults(run=_bench_media)
     conversation = benches.add_parser("conversation", help="filler, barge-in and answer on the wire")
-    conversation.add_argument("--trials", type=count, help="questions asked (default: 200, embedded 40)")
+    conversation.add_argument("--trials", type=parse_count, help="questions asked (default: 200, embedded 40)")
     conversation.add_argument(
         "--wire", choices=("sip", "twilio"), default="sip", help="RTP, or a media stream (default: sip)"
     )
@@ -60,7 +62,7 @@ def add(commands: Commands) -> None:
     conversation.set_defaults(run=_bench_conversation)
     engine = benches.add_parser("engine", help="the flow engine's own time in a turn and for a function call")
     add_project(engine)
-    engine.add_argument("--turns", type=count, default=500, help="turns and function calls (default: 500)")
+    engine.add_argument("--turns", type=parse_count, default=500, help="turns and function calls (default: 500)")
     engine.add_argument("--json", action="store_true", help="one JSON object")
     engine.set_defaults(run=_bench_engine)
     _add_bench_signalling(benches)
@@ -70,9 +72,9 @@ def add(commands: Commands) -> None:
 
 def _add_bench_signalling(benches: Commands) -> None:
     signalling = benches.add_parser("signalling", help="what an INVITE costs, and short calls while others run")
-    signalling.add_argument("--calls", type=count, default=50, help="calls that run all the time (default: 50)")
+    signalling.add_argument("--calls", type=parse_count, default=50, help="calls that run all the time (default: 50)")
     signalling.add_argument("--rate", type=float, default=100.0, help="short calls begun each second (default: 100)")
-    signalling.add_argument("--seconds", type=seconds, default=20.0, help="how long to measure (default: 20)")
+    signalling.add_argument("--seconds", type=parse_seconds, default=20.0, help="how long to measure (default: 20)")
     signalling.add_argument("--json", action="store_true", help="one JSON object")
     signalling.set_defaults(run=_bench_signalling)
 
@@ -93,7 +95,7 @@ def _add_bench_speech(benches: Commands) -> None:
         help="8 kHz WAV files and manifest.csv with the columns file, text, category, kind",
     )
     speech.add_argument("--recognizer", default="local", metavar="NAME", help="which recogniser (default: local)")
-    speech.add_argument("--limit", type=count, metavar="N", help="only the first N recordings")
+    speech.add_argument("--limit", type=parse_count, metavar="N", help="only the first N recordings")
     speech.add_argument("--details", type=Path, metavar="FILE", help="write each transcript, as JSON Lines")
     speech.add_argument("--json", action="store_true", help="one JSON object")
     speech.set_defaults(run=_bench_speech)
@@ -109,7 +111,7 @@ def _add_bench_models(benches: Commands) -> None:
         metavar="FILE",
         help="utterances with the expected calls (default: 60 built-in ones)",
     )
-    models.add_argument("--limit", type=count, metavar="N", help="only the first N utterances")
+    models.add_argument("--limit", type=parse_count, metavar="N", help="only the first N utterances")
     models.add_argument("--details", type=Path, metavar="FILE", help="write every answer, as JSON Lines")
     models.add_argument("--json", action="store_true", help="one JSON object")
     models.set_defaults(run=_bench_models)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.commands.arguments import add_command, add_config, config_of, count, log_to_stderr, seconds
+from callagent.commands.arguments import add_command, add_config, config_of, log_to_stderr, parse_count, parse_seconds
 from callagent.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_calls(commands: Commands) -> None:
     add_config(parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="the newest calls", description="The newest calls, newest first.")
-    listing.add_argument("--limit", type=count, default=20, help="how many (default: 20)")
+    listing.add_argument("--limit", type=parse_count, default=20, help="how many (default: 20)")
     listing.add_argument("--json", action="store_true", help="one JSON object a call")
     listing.set_defaults(run=_calls_list)
     showing = actions.add_parser("show", help="one call", description="One call: turns, functions, metrics.")
@@ -44,8 +44,8 @@ def add_calls(commands: Commands) -> None:
     deleting.add_argument("number", help="the caller's number as `calls list` shows it")
     deleting.set_defaults(run=_calls_delete)
     for action in (listing, showing, exporting, deleting):
-        # `--config` may stand before or after the action. SUPPRESS keeps the default of this one from overwriting a
-        # value that was given before the action.
+        # `--config` may stand before or after the action. With SUPPRESS, its default after the action does not
+        # overwrite a value that was given before.
         action.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="settings")
 
 
@@ -66,7 +66,7 @@ def _calls_show(options: argparse.Namespace) -> int:
     from callagent.records import format_call, read_call
 
     path = Path(config_of(options).records.path)
-    # `calls list` shows the first twelve characters of an identifier, so the beginning of one is accepted.
+    # The beginning of an identifier is accepted, because `calls list` shows only its first twelve characters.
     record = read_call(path, options.id)
     if record is None:
         raise UserError(f"no call '{options.id}' in {path}; `callagent calls list` names them")
@@ -117,7 +117,7 @@ def add_call(commands: Commands) -> None:
     parser = add_command(commands, "call", what, _call, _CALL_EXAMPLES)
     parser.add_argument("target", help="sip:USER@HOST:PORT, or the http(s) URL of a server's voice webhook")
     add_config(parser)
-    # Only one of these may be given: each is the whole list of what the phone says.
+    # Only one of these may be given, because each is the whole list of what the phone says.
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument(
         "--say", action="append", metavar="TEXT", help="what to say after the agent has finished; repeatable"
@@ -132,7 +132,7 @@ def add_call(commands: Commands) -> None:
     parser.add_argument("--dtmf", metavar="DIGITS", help="keys to press after the first agent utterance")
     parser.add_argument("--record", type=Path, metavar="WAV", help="stereo: caller left, agent right")
     parser.add_argument("--caller", default="+15550100", metavar="NUMBER", help="who calls (default: +15550100)")
-    parser.add_argument("--seconds", type=seconds, default=120.0, help="hang up after so long (default: 120)")
+    parser.add_argument("--seconds", type=parse_seconds, default=120.0, help="hang up after so long (default: 120)")
     parser.add_argument("--json", action="store_true", help="one JSON object an event")
 
 

@@ -1,7 +1,7 @@
 """`callagent models export-training`: a project's example queries and recorded calls as rows for tuning FunctionGemma.
 
-A row is one request of the runtime and the calls that it should lead to. Calls are taken from records as the model
-made them then, and only as far as their functions ran without an error.
+A row is one request to the model and the calls that should answer it. Recorded calls of functions are taken as the
+model made them, up to the first whose function failed.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from callagent.records import CallRecord, FunctionRecord, RequestRecord, TurnEnt
 from callagent.server import flow_settings, open_project
 
 _REDACTED: Final = re.compile(r"\[(?!(?:true|false|null)\])[A-Za-z][\w -]*\]")
-"""What redaction has put in place of a text, by kind or by the entity's name: callers do not say brackets."""
+"""The name of a kind or an entity in brackets, with which redaction replaces a text: callers do not say brackets."""
 _SAVE_ENTITIES: Final = "save_entities"
 
 
 @dataclass(slots=True)
 class Export:
-    """The rows that a project and its records give."""
+    """The rows from a project and its records."""
 
     rows: list[TrainingRow] = field(default_factory=list)
     calls: int = 0
-    """Recorded calls of the project."""
-    left: int = 0
-    """Requests in these calls that make no row."""
+    """Number of the project's recorded calls."""
+    skipped: int = 0
+    """Number of requests in these calls that make no row."""
 
 
 def export_training(config: Config, options: argparse.Namespace) -> int:
-    """Write `train.jsonl` and `held_out.jsonl`. Raises `UserError` where there is nothing to write."""
+    """Write `train.jsonl` and `held_out.jsonl`. Raises `UserError` if there is nothing to write."""
     store = Path(config.records.path)
     export = asyncio.run(_export(config, options.project, read_records(store) if store.is_file() else ()))
     if not export.rows:
@@ -50,7 +50,7 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
             f"'{options.project}' has nothing to train on: no example queries, and no recorded calls in "
             f"'{config.records.path}'; add queries to the project, or name the store with its calls in records.path"
         )
-    # By utterance and not by row: a model that has seen an utterance in training is not tested with it.
+    # Rows are split by utterance: a model must not be tested with an utterance that it was trained on.
     train, held_out = split_rows(export.rows)
     options.output.mkdir(parents=True, exist_ok=True)
     for name, rows in (("train", train), ("held_out", held_out)):
@@ -58,7 +58,7 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
         (options.output / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     print(
         f"{len(train)} rows in {options.output / 'train.jsonl'}, {len(held_out)} in {options.output / 'held_out.jsonl'}"
-        f"; {export.calls} recorded calls, {export.left} requests of theirs left out"
+        f"; {export.calls} recorded calls, {export.skipped} requests of theirs left out"
     )
     return 0
 
@@ -74,13 +74,13 @@ async def _export(config: Config, path: Path, records: Iterable[JsonObject]) -> 
                 await _add_call(export, CallRecord.from_json(record), project)
     finally:
         await project.close()
-    # Callers say the same things: one row of each request is enough.
+    # Callers say the same things, so equal rows are exported once.
     export.rows = list({(row.prompt, row.completion): row for row in export.rows}.values())
     return export
 
 
 def example_rows(positions: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
-    """Yield what the project itself says of its functions: its example queries, and functions without parameters."""
+    """Yield rows from the project's example queries, and from the descriptions of functions without parameters."""
     for position in positions:
         for query in position.queries:
             messages = _messages(position, query.utterance)
@@ -95,21 +95,21 @@ def example_rows(positions: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
 
 async def _add_call(export: Export, record: CallRecord, project: AgentProject) -> None:
     at, source = datetime.fromisoformat(record.started_at), f"call {record.id}"
-    # What the start function finds in the state.
+    # The start function finds these two in the state.
     state: MutableJsonObject = {"from_": record.from_number, "to": record.to_number}
     for turn in record.turns:
         example = _Example(turn.user_input, list(turn.functions), state, source)
-        # Requests after the first that does not serve are left out: their prompts hold what came before them.
+        # Requests after the first unusable one are skipped, because their prompts contain its results.
         rows = await _rows_of(turn, example, project, at)
         export.rows += rows
-        export.left += len(turn.requests) - len(rows)
-        # Functions that no request asked for, such as the start function, change the state as well.
+        export.skipped += len(turn.requests) - len(rows)
+        # Functions that no request called, such as the start function, change the state as well.
         for function in example.functions:
             _apply_changes(state, function)
 
 
 async def _rows_of(turn: TurnEntry, example: _Example, project: AgentProject, at: datetime) -> list[TrainingRow]:
-    """Return a row for each request of a turn, up to the first one that does not serve as an example."""
+    """Return a row for each request of a turn, up to the first one that cannot serve as an example."""
     rows: list[TrainingRow] = []
     if not example.utterance or _REDACTED.search(example.utterance):
         return rows
@@ -127,31 +127,31 @@ class _Example:
 
     utterance: str
     functions: list[FunctionRecord]
-    """Functions of the turn that no request has been found for."""
+    """Functions of the turn that have not yet been assigned to a request."""
     state: MutableJsonObject
     """The call's state at the next request."""
     source: str
     messages: list[Message] = field(default_factory=list)
-    """What the model has said in this turn, and what it was told of its calls."""
+    """The model's calls in this turn so far, and their results."""
 
     def row_of(self, request: RequestRecord, positions: Sequence[PromptPosition]) -> TrainingRow | None:
-        """Return the row of the next request; None: it does not serve as an example."""
+        """Return the row of the next request; None if it cannot serve as an example."""
         position = _position_of(request, positions)
         results = None if _REDACTED.search(json.dumps(request.calls)) else self._results(request.calls)
         if request.error or position is None or results is None:
             return None
-        # A function that is offered only once the calls before it have run is no answer to this request.
-        known = [call for call in request.calls if str(call["name"]) in _offered(position)]
+        # Functions that are offered only after earlier calls of this request have run do not belong to its answer.
+        offered = [call for call in request.calls if str(call["name"]) in _function_names(position)]
         try:
             messages = [*_messages(position, self.utterance), *self.messages]
-            row = training_row(messages, position.tools, known, self.source)
+            row = training_row(messages, position.tools, offered, self.source)
         except ValueError:
             return None
-        self.messages += _answered(len(self.messages), request.calls, results)
+        self.messages += _call_messages(len(self.messages), request.calls, results)
         return row
 
     def _results(self, calls: Sequence[JsonObject]) -> list[str] | None:
-        """Return what the model was told of its calls; None: one of them failed."""
+        """Return the results of the calls as the model was told them; None if one of the functions failed."""
         results = []
         for call in calls:
             run = next((one for one in self.functions if one.name == call["name"]), None)
@@ -162,7 +162,7 @@ class _Example:
                 self.state.update(arguments)
             if run is not None and run.error:
                 return None
-            results.append(_implicit_result(call) if run is None else _told(run.result))
+            results.append(_implicit_result(call) if run is None else _result_text(run.result))
         return results
 
 
@@ -175,20 +175,20 @@ def _apply_changes(state: MutableJsonObject, function: FunctionRecord) -> None:
 
 
 def _position_of(request: RequestRecord, positions: Sequence[PromptPosition]) -> PromptPosition | None:
-    """Return where the model was asked; of several, the first that offers the function that it called first."""
+    """Return the position of a request; of several, the first that offers the function that was called first."""
     here = [one for one in positions if (one.flow, one.step) == (request.flow, request.step)]
     first = [str(call["name"]) for call in request.calls][:1]
-    return next((position for position in here if _offered(position).issuperset(first)), None)
+    return next((position for position in here if _function_names(position).issuperset(first)), None)
 
 
 def _implicit_result(call: JsonObject) -> str:
-    """Return the result of a call that the engine itself carries out, of which the record has no function."""
-    saves = call["name"] == _SAVE_ENTITIES
-    return json.dumps({"saved": call.get("arguments"), "errors": {}}) if saves else ""
+    """Return the result of a call that the engine itself carries out, so that the record has no function for it."""
+    is_save = call["name"] == _SAVE_ENTITIES
+    return json.dumps({"saved": call.get("arguments"), "errors": {}}) if is_save else ""
 
 
-def _told(result: JsonValue) -> str:
-    """Return what the model is told of a function's result."""
+def _result_text(result: JsonValue) -> str:
+    """Return a function's result as the model is told it."""
     if isinstance(result, Mapping) and ("content" in result or "utterance" in result):
         result = result.get("content")
     return "" if result is None else result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
@@ -198,7 +198,7 @@ def _messages(position: PromptPosition, utterance: str) -> list[Message]:
     return [{"role": "system", "content": position.instructions}, {"role": "user", "content": utterance}]
 
 
-def _answered(number: int, calls: Sequence[JsonObject], results: Sequence[str]) -> list[Message]:
+def _call_messages(number: int, calls: Sequence[JsonObject], results: Sequence[str]) -> list[Message]:
     """Return the model's calls and their results as messages; `number` makes their identifiers unique in the turn."""
     if not calls:
         return []
@@ -217,5 +217,5 @@ def _answered(number: int, calls: Sequence[JsonObject], results: Sequence[str]) 
     return [{"role": "assistant", "content": "", "tool_calls": made}, *answers]
 
 
-def _offered(position: PromptPosition) -> set[str]:
+def _function_names(position: PromptPosition) -> set[str]:
     return {tool["function"]["name"] for tool in position.tools}

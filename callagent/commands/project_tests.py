@@ -49,42 +49,44 @@ async def _run_tests(config: Config, options: argparse.Namespace) -> list[TestRe
     lines = read_caller_file(options.caller_file) if options.caller_file else {}
 
     def report(result: TestResult) -> None:
-        # As soon as it is known: a suite with a model takes minutes.
+        # Each result is printed as soon as it is known, because a suite with a model takes minutes.
         if not options.json:
             print(as_text(result), flush=True)
 
-    async with _opened(config, options.project, settings) as (project, model), _simulator(config, options) as simulator:
+    async with (
+        _open_with_model(config, options.project, settings) as (project, model),
+        _open_simulator(config, options) as simulator,
+    ):
         if isinstance(project, CxProject):
-            return await run_app_suite(
-                project, AppSuiteSetup(options.project, simulator, lines), _wanted(options), report
-            )
+            setup = AppSuiteSetup(options.project, simulator, lines)
+            return await run_app_suite(project, setup, _test_filter(options), report)
         flows = _expect_flows(project, options.project)
-        cases = _chosen(load_test_cases(flows.project), options)
+        cases = _choose_tests(load_test_cases(flows.project), options)
         return await run_suite(SuiteSetup(flows, model, settings, simulator, lines), cases, time.monotonic, report)
 
 
-def _wanted(options: argparse.Namespace) -> Callable[[str, Sequence[str]], bool]:
-    """Return a function that says whether a test of this name, with these tags, is to be run."""
+def _test_filter(options: argparse.Namespace) -> Callable[[str, Sequence[str]], bool]:
+    """Return a function that decides by a test's name and tags whether it is to be run."""
     tags, names = set(options.tag or ()), set(options.name or ())
-    return lambda name, of_test: (not tags or bool(tags & set(of_test))) and (not names or name in names)
+    return lambda name, test_tags: (not tags or bool(tags & set(test_tags))) and (not names or name in names)
 
 
-def _chosen(cases: tuple[TestCase, ...], options: argparse.Namespace) -> list[TestCase]:
+def _choose_tests(cases: tuple[TestCase, ...], options: argparse.Namespace) -> list[TestCase]:
     """Return the tests that are to be run. Raises `UserError` when there are none."""
-    wanted = _wanted(options)
-    chosen = [case for case in cases if wanted(case.name, case.tags)]
+    is_wanted = _test_filter(options)
+    chosen = [case for case in cases if is_wanted(case.name, case.tags)]
     if not chosen:
         known = ", ".join(case.name for case in cases) or "none"
-        # Success without a test would hide a tag that is misspelt in a CI job.
+        # Success without a single test would hide a misspelt tag in a CI job.
         raise UserError(f"no test to run; the tests in {options.project}/test_suite are: {known}")
     return chosen
 
 
 @asynccontextmanager
-async def _simulator(config: Config, options: argparse.Namespace) -> AsyncIterator[LanguageModel | None]:
+async def _open_simulator(config: Config, options: argparse.Namespace) -> AsyncIterator[LanguageModel | None]:
     """Open the model that plays the caller and judges: the named one, or else the agent's.
 
-    It is None where the agent's model cannot play anybody: it follows rules, or a script of the agent's own answers.
+    Yields None if the agent's model cannot do that, because it follows rules or a script of the agent's answers.
     """
     name = options.simulator or config.model.name
     if name == "rules" or (name.startswith("script:") and not options.simulator):
@@ -98,7 +100,7 @@ async def _simulator(config: Config, options: argparse.Namespace) -> AsyncIterat
 
 
 @asynccontextmanager
-async def _opened(
+async def _open_with_model(
     config: Config, path: Path, settings: FlowSettings
 ) -> AsyncIterator[tuple[AgentProject, LanguageModel]]:
     """Open a project with its model, and close both."""
@@ -127,7 +129,7 @@ def execute_function(config: Config, options: argparse.Namespace) -> int:
     if options.model:
         config = override(config, {"model.name": options.model})
     arguments, state = _parse_option(options.args, "--args"), _parse_option(options.state, "--state")
-    # Without senders: a function that is tried out writes to nobody.
+    # There are no senders, so that a function that is tried out sends no messages.
     settings = replace(flow_settings(config, options.env), at=instant(options.at), variant=options.variant, senders={})
     execution = Execution(options.name, options.flow, arguments, state, options.caller)
     answer = asyncio.run(_execute(config, options.project, settings, execution))
@@ -136,7 +138,7 @@ def execute_function(config: Config, options: argparse.Namespace) -> int:
 
 
 async def _execute(config: Config, path: Path, settings: FlowSettings, execution: Execution) -> JsonObject:
-    async with _opened(config, path, settings) as (project, _):
+    async with _open_with_model(config, path, settings) as (project, _):
         return await execute(_expect_flows(project, path), execution)
 
 
@@ -153,14 +155,14 @@ def _parse_option(text: str | None, option: str) -> MutableJsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A function that is to be run outside a call, and the circumstances."""
+    """A function to be run outside a call, with its arguments and the state of the conversation."""
 
     name: str
     """`name`, or `flow/name` with the flow's folder or display name."""
     flow: str | None = None
     arguments: MutableJsonObject = field(default_factory=dict)
     state: MutableJsonObject = field(default_factory=dict)
-    """What `conv.state` holds before."""
+    """`conv.state` before the function runs."""
     caller: str | None = None
     """The number in `conv.caller_number`; None: withheld."""
 
@@ -227,7 +229,7 @@ def write_junit(results: Sequence[TestResult], name: str, path: Path) -> None:
 
     An error is a test that could not be run to its end, a failure one whose assertions do not hold.
     """
-    # The form of Ant's JUnit task, which GitLab, Jenkins and GitHub's actions read.
+    # The document has the form of Ant's JUnit task, which GitLab, Jenkins and GitHub's actions read.
     suite = ElementTree.Element(
         "testsuite",
         name=name,
@@ -240,9 +242,9 @@ def write_junit(results: Sequence[TestResult], name: str, path: Path) -> None:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=result.name, time=f"{result.seconds:.3f}")
         if result.failures:
             kind = "error" if result.error else "failure"
-            complaint = ElementTree.SubElement(case, kind, message=_clean(result.failures[0]))
-            complaint.text = _clean("\n".join(result.failures))
-        ElementTree.SubElement(case, "system-out").text = _clean("\n".join(_conversation(result)))
+            complaint = ElementTree.SubElement(case, kind, message=_xml_text(result.failures[0]))
+            complaint.text = _xml_text("\n".join(result.failures))
+        ElementTree.SubElement(case, "system-out").text = _xml_text("\n".join(_conversation(result)))
     path.parent.mkdir(parents=True, exist_ok=True)
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 
@@ -256,9 +258,9 @@ def _conversation(result: TestResult) -> Iterator[str]:
         yield f"agent:  {turn['agent_response']}"
 
 
-def _clean(text: str) -> str:
+def _xml_text(text: str) -> str:
     """Return the text without the characters that XML 1.0 cannot hold (section 2.2 of its specification)."""
-    # Words of callers and results of functions may hold control characters, for which a CI server refuses the file.
+    # Callers' words and functions' results may have control characters, for which a CI server refuses the file.
     return "".join(
         c if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff" else "?" for c in text
     )

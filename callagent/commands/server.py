@@ -61,8 +61,8 @@ _LINK_EXAMPLES = """\
   callagent login-link                            of the server that listens where the settings say
   callagent login-link --http 127.0.0.1:8090      of the one that says `ready http 127.0.0.1:8090`
 A link works once, for ten minutes. A server with [[users]] has no links: log in by name and password."""
-_SECONDS = 10.0
-"""Deadline for the server to answer."""
+_ANSWER_SECONDS = 10.0
+"""Time for the server to answer."""
 
 
 def add_login_link(commands: Commands) -> None:
@@ -79,7 +79,7 @@ def _login_link(options: argparse.Namespace) -> int:
     config = config_of(options)
     listen = (override(config, {"http.listen": options.http}) if options.http else config).http.listen
     server = find_server(listen)
-    # Why there is none decides what the user has to do.
+    # The reason why no server is found decides what the user has to do.
     if server is None:
         if not _is_open(listen.host, listen.port):
             raise UserError(f"no server listens at {listen}: `callagent serve` starts one, --http names another place")
@@ -106,8 +106,8 @@ def _ask_for_link(server: LocalServer, listen: str) -> str:
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     try:
         if server.certificate:
-            handlers.append(urllib.request.HTTPSHandler(context=_only(server.certificate)))
-        with urllib.request.build_opener(*handlers).open(request, timeout=_SECONDS) as answer:
+            handlers.append(urllib.request.HTTPSHandler(context=_trust_only(server.certificate)))
+        with urllib.request.build_opener(*handlers).open(request, timeout=_ANSWER_SECONDS) as answer:
             return str(json.load(answer)["link"])
     except urllib.error.HTTPError as error:
         with error:
@@ -116,7 +116,7 @@ def _ask_for_link(server: LocalServer, listen: str) -> str:
         raise UserError(f"the server at {listen} does not answer: {error}; `callagent serve` starts one") from None
 
 
-def _only(certificate: str) -> ssl.SSLContext:
+def _trust_only(certificate: str) -> ssl.SSLContext:
     """Return a context that trusts one certificate, whatever host it is for, and no other.
 
     A private file of this user has told us the server's certificate, so no authority and no name has to vouch for it.
@@ -125,17 +125,17 @@ def _only(certificate: str) -> ssl.SSLContext:
 
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
-    # A certificate that an authority has issued is trusted by itself, without the authority.
+    # A certificate that an authority has issued is trusted without the authority's own certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
 def _is_open(host: str, port: int) -> bool:
-    """Return whether anything listens there."""
+    """Return whether any program listens at this address."""
     import socket
 
     try:
-        socket.create_connection((host, port), _SECONDS).close()
+        socket.create_connection((host, port), _ANSWER_SECONDS).close()
     except OSError:
         return False
     return True

@@ -17,12 +17,12 @@ import pytest
 from callagent.audio import FRAME_SECONDS
 from callagent.bench import conversation
 from callagent.bench.conversation import (
+    CallerSide,
     Plan,
     Result,
     Speech,
     Trial,
     Utterance,
-    Wire,
     ask,
     exchange,
     filler_seconds,
@@ -68,7 +68,7 @@ class Agent:
 def exchanged(agent: Agent, cleared: Callable[[], int] = lambda: 0) -> Trial:
     async def play() -> Trial:
         loop = asyncio.get_running_loop()
-        side = Wire(loop.time)
+        side = CallerSide(loop.time)
         agent.asked = math.inf
         playing = loop.create_task(frames(side))
         trial = await exchange(side, Plan(QUESTION, INTERRUPTION, 1.0, CONFIGURED), cleared)
@@ -77,7 +77,7 @@ def exchanged(agent: Agent, cleared: Callable[[], int] = lambda: 0) -> Trial:
             await playing
         return trial
 
-    async def frames(side: Wire) -> None:
+    async def frames(side: CallerSide) -> None:
         loop = asyncio.get_running_loop()
         start, tick, said = loop.time(), 0, 0
         sounded = False
@@ -129,9 +129,9 @@ async def test_after_a_miss_the_rest_goes_on_in_another_call(monkeypatch: pytest
     outcomes = iter((Trial(overhead=0.1), Trial(), Trial(overhead=0.2), Trial()))
 
     @contextlib.asynccontextmanager
-    async def greeted(server: object, wire: str, caller: str) -> AsyncIterator[tuple[Wire, Callable[[], int]]]:
+    async def greeted(server: object, wire: str, caller: str) -> AsyncIterator[tuple[CallerSide, Callable[[], int]]]:
         dialled.append(caller)
-        yield Wire(), lambda: 0
+        yield CallerSide(), lambda: 0
 
     async def exchanged(*_: object) -> Trial:
         return next(outcomes)
@@ -146,7 +146,7 @@ async def test_after_a_miss_the_rest_goes_on_in_another_call(monkeypatch: pytest
 
 def test_a_packet_that_left_late_makes_its_sound_late() -> None:
     clock = iter((10.0, 10.02, 10.5))
-    wire = Wire(lambda: next(clock))
+    wire = CallerSide(lambda: next(clock))
     wire.speak(Utterance((LOUD,) * 3, 0.005, 0.05))
     for _ in range(3):
         assert wire.end == math.inf
@@ -157,7 +157,7 @@ def test_a_packet_that_left_late_makes_its_sound_late() -> None:
 
 
 def test_the_fade_out_of_a_frame_is_not_heard() -> None:
-    wire = Wire()
+    wire = CallerSide()
     for number, frame in enumerate([LOUD, LOUD, QUIET, LOUD, FADE]):
         wire.on_frame(frame, 5 + number * FRAME_SECONDS)
     wire.on_frame(LOUD, 9.0)
@@ -167,7 +167,7 @@ def test_the_fade_out_of_a_frame_is_not_heard() -> None:
 
 def test_a_question_without_an_answer() -> None:
     async def play() -> float:
-        side = Wire(asyncio.get_running_loop().time)
+        side = CallerSide(asyncio.get_running_loop().time)
         side.speak(QUESTION)
         return await ask(side, QUESTION, 1.0)
 
@@ -195,7 +195,7 @@ def test_what_was_over_its_goal_names_the_recording_and_how_late_the_machine_was
         Trial("slow.wav", (5.0, 10.0), barge_in=0.3011, overhead=0.02),
         Trial("missed.wav", (10.0, 15.0)),
     ]
-    assert conversation.slow(trials, [(4.0, 30.0), (6.0, 7.25), (9.0, 1.0), (16.0, 40.0)]) == [
+    assert conversation.slow_interruptions(trials, [(4.0, 30.0), (6.0, 7.25), (9.0, 1.0), (16.0, 40.0)]) == [
         {"figure": "barge_in_ms", "recording": "slow.wav", "ms": 301.1, "control_late_ms": 7.2},
         {"figure": "barge_in_ms", "recording": "missed.wav", "ms": None, "control_late_ms": 0.0},
         {"figure": "answer_overhead_ms", "recording": "missed.wav", "ms": None, "control_late_ms": 0.0},
