@@ -1,6 +1,6 @@
-"""From the name of a model, as settings, commands and projects give it, to the model.
+"""Opening of language models by the names that settings, commands and projects give them.
 
-Projects name models by the identifiers of a hosted platform; a table of the settings leads these to models of ours.
+Projects use the model names of a hosted platform; a table of the settings maps these to models of this server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
 
     engine = EngineSettings(
         base_url=settings.base_url,
-        # Unless a server is named, the engine is on this machine and knows no key.
+        # Unless a server is named, the engine is on this machine and needs no key.
         api_key=settings.api_key if settings.base_url else "",
         temperature=settings.temperature,
         first_token_timeout=settings.first_token_timeout,
@@ -52,7 +52,7 @@ def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
     return open_functiongemma(rest, engine, settings.fallback)
 
 
-# Kind -> the form of its names, and what opens one. These run on this machine; providers declare themselves.
+# Kind -> the form of its names, and the function that opens it. These run here; providers declare themselves.
 _LOCAL: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] = {
     "rules": ("rules", _open_rules),
     "embedded": ("embedded", _open_embedded),
@@ -67,7 +67,7 @@ def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageM
     Raises `UserError` for a name of no known form and for a script that cannot be read.
     """
     for kind, (form, opener) in _openers().items():
-        # `rules` takes no name behind it, `script:` and `openai/` need one.
+        # Nothing may follow `rules`; something must follow `script:` and `openai/`.
         separator = form.removeprefix(kind)[:1]
         rest = name.removeprefix(kind + separator)
         if name.startswith(kind + separator) and bool(rest) == bool(separator):
@@ -93,18 +93,18 @@ ANY = "*"
 _NAMELESS = ("", "None")
 """What projects write where they name no model."""
 _MAX_WARNINGS = 100
-"""Names that are told; projects may make names up, and the log must not grow with them."""
+"""Names that are logged; projects can generate names, and the log must not grow with them."""
 
 
 class ModelNames(Mapping[str, str]):
-    """Maps a project's name of a model to ours. A name that is not listed is the one of `*`, and is logged once."""
+    """The mapping of a project's model names to ours. An unlisted name maps as `*` does, and is logged once."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
         self._warned: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
-        """Return our name. Raises `KeyError` for no name, and for one that is not listed where there is no `*`."""
+        """Return our name. Raises `KeyError` for an empty name, and for an unlisted one where there is no `*`."""
         if name in _NAMELESS:
             raise KeyError(name)
         if name not in self._names:
@@ -124,7 +124,7 @@ class ModelNames(Mapping[str, str]):
 
 
 class NamedModels:
-    """The configured model, and others that a request may name."""
+    """The configured model and others, among which a request chooses by name."""
 
     def __init__(self, configured: LanguageModel, others: Mapping[str, LanguageModel]) -> None:
         self.configured = configured
@@ -138,12 +138,12 @@ class NamedModels:
     ) -> AsyncGenerator[Delta, None]:
         """Answer as `LanguageModel` does.
 
-        `settings.model` names one of the others; any other name is the configured provider's own, and left to it.
+        If `settings.model` names one of the others, that one answers; any other name is left to the configured model.
         """
         model = self.others.get(settings.model)
         chosen = self.configured if model is None else model
-        own = settings if model is None else replace(settings, model="")
-        async with aclosing(chosen.stream(messages, tools, own)) as deltas:
+        chosen_settings = settings if model is None else replace(settings, model="")
+        async with aclosing(chosen.stream(messages, tools, chosen_settings)) as deltas:
             async for delta in deltas:
                 yield delta
 

@@ -1,6 +1,6 @@
 """Streamed answers of model servers over HTTP: connections, deadlines, server-sent events, and what an error means.
 
-Of server-sent events (WHATWG HTML §9.2) model servers use data fields only, so that other fields are passed over.
+Model servers use only the data fields of server-sent events (WHATWG HTML §9.2), so other fields are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class EventTooLong(ValueError):
 
 
 class EventParser:
-    """Turns bytes into the data of complete events."""
+    """A parser that turns bytes into the data of complete server-sent events."""
 
     def __init__(self, limit: int) -> None:
         """`limit`: the longest line in bytes, and the longest event in characters."""
@@ -43,7 +43,7 @@ class EventParser:
         # Bytes are kept, not text: a chunk may end within a character.
         self._line += chunk
         found: list[str] = []
-        # A trailing CR may be the first half of a line's end: it waits for the next chunk.
+        # A trailing CR may be the first half of CRLF, so it waits for the next chunk.
         *lines, rest = _split_lines(self._line)
         self._line = bytearray(rest)
         for line in lines:
@@ -54,8 +54,8 @@ class EventParser:
         return found
 
     def _end_line(self, line: str) -> str:
-        """Return the event that the line completes; empty: none."""
-        # An empty line ends the event; a comment line begins with a colon, and so has an empty name.
+        """Take one line and return the event that it completes; empty: none."""
+        # An empty line ends the event. A comment line begins with a colon, so its name is empty and it is ignored.
         if not line:
             event, self._data, self._size = "\n".join(self._data), [], 0
             return event
@@ -82,14 +82,14 @@ EVENT_LIMIT = 1 << 16
 """Bytes of one event; a longer JSON text would hold up the media loop while it is read."""
 _BODY_LIMIT = 4 << 20
 """Bytes of a whole answer."""
-_OPTIONAL = {"temperature": "temperature", "reasoning_effort": "reasoning_effort", "output_config": "effort"}
+_OPTIONAL_FIELDS = {"temperature": "temperature", "reasoning_effort": "reasoning_effort", "output_config": "effort"}
 """Fields that not every model takes -> the word by which a refusal (400) names them."""
 _ERROR_BODY_LIMIT = 4096
 
 
 @dataclass(slots=True)
 class Deadlines:
-    """Until when one answer's tokens must come, as instants of the loop's clock."""
+    """The deadlines of one answer, as instants of the loop's clock."""
 
     token: float
     """Until when the next token must come."""
@@ -112,22 +112,22 @@ class Deadlines:
         return cls.from_now(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
 
     def progress(self) -> None:
-        """Note that a token has come. Whoever reads the events calls it: only there it is known which are tokens."""
+        """Note that a token has come. The reader of events calls this, because only it can tell which are tokens."""
         self.answered = True
         self.token = asyncio.get_running_loop().time() + self.next_token_timeout
 
     @property
     def next(self) -> float:
         """The instant at which to stop waiting."""
-        # Tokens that keep coming do not put off the end of the whole answer.
+        # Tokens that keep coming do not postpone the end of the whole answer.
         return min(self.token, self.total)
 
-    def missed(self) -> ProviderTimeout:
+    def timeout_error(self) -> ProviderTimeout:
         """Return the error for a deadline that has passed."""
-        what = "begin to answer" if not self.answered else "finish its answer"
+        missed = "begin to answer" if not self.answered else "finish its answer"
         if self.answered and self.token < self.total:
-            what = "go on with its answer"
-        return ProviderTimeout(f"the model's server did not {what} in time")
+            missed = "go on with its answer"
+        return ProviderTimeout(f"the model's server did not {missed} in time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,27 +141,27 @@ class Request:
 
 
 class Splitter(Protocol):
-    """How a stream's bytes become events."""
+    """A parser that splits a stream's bytes into events."""
 
     def feed(self, chunk: bytes) -> list[str]:
         """Return the events that the chunk completes. Raises `ValueError`."""
 
 
 class Answer(Protocol):
-    """One answer in a provider's protocol, put together from the stream's events. No I/O."""
+    """One answer in a provider's protocol, assembled from the stream's events. No I/O."""
 
     @property
     def over(self) -> bool:
-        """Whether no further event is of interest."""
+        """Whether no further event is needed."""
 
     def feed(self, event: str) -> str | None:
-        """Return the text that an event adds; empty for a part of a tool call or a thought, None for none of these.
+        """Return the text that an event adds; empty for part of a tool call or a thought, None for any other event.
 
-        Raises `ProviderError` for an error event and for what is no event.
+        Raises `ProviderError` for an error event and for one that the protocol does not allow.
         """
 
     def rest(self) -> Iterable[Delta]:
-        """Return what is passed on at the end: tool calls, usage. Raises `ProviderError` where it was cut off."""
+        """Return the deltas of the end, with tool calls and usage. Raises `ProviderError` if the answer was cut off."""
 
 
 class ModelServer:
@@ -169,8 +169,8 @@ class ModelServer:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._refused: set[tuple[str, str]] = set()
-        """Models, each with a field that it refuses: a temperature where it reasons, an effort where it does not."""
+        self._refused_fields: set[tuple[str, str]] = set()
+        """Pairs of a model and a field that it refuses: reasoning models refuse a temperature, others an effort."""
 
     async def deltas(self, request: Request, deadlines: Deadlines, answer: Answer) -> AsyncGenerator[Delta, None]:
         """Yield the answer, its text as it comes. Closing the generator closes the socket; raises as `events` does."""
@@ -188,24 +188,24 @@ class ModelServer:
     async def events(
         self, request: Request, deadlines: Deadlines, splitter: Splitter | None = None
     ) -> AsyncGenerator[str, None]:
-        """Yield the events of the answer, server-sent unless `splitter` knows others. Closing it closes the socket.
+        """Yield the answer's events, server-sent unless `splitter` is given. Closing the generator closes the socket.
 
         Raises `ProviderError`; `ProviderRefused` with the status for 4xx.
         """
-        response = await self._answered(request, deadlines)
+        response = await self._open_response(request, deadlines)
         try:
             parser, received = splitter or EventParser(EVENT_LIMIT), 0
-            while chunk := await _chunk(response, deadlines):
+            while chunk := await _read_chunk(response, deadlines):
                 received += len(chunk)
                 if received > _BODY_LIMIT:
                     raise ProviderError(f"the model's answer is longer than {_BODY_LIMIT} bytes")
                 for event in _split(parser, chunk):
                     yield event
-            # A last line may come without its end, which the parser waits for.
+            # The last line may lack its end, which the parser waits for.
             for event in _split(parser, b"\n\n"):
                 yield event
         finally:
-            # A stream that was not read to its end is no use to the next request; one that was goes back by itself.
+            # A connection cannot be reused before its stream was read to the end; after that it is in the pool already.
             response.close()
 
     async def close(self) -> None:
@@ -214,21 +214,23 @@ class ModelServer:
             await self._session.close()
             self._session = None
 
-    async def _answered(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
-        """Return the response. The request is repeated without each field that the model turns out not to take."""
+    async def _open_response(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
+        """Return the response. After a refusal the request is repeated without the field that the model refused."""
         model = str(request.body.get("model"))
-        # Ends, because each round leaves out one more of the three fields.
+        # The loop ends, because each round leaves out one more of the three fields.
         while True:
-            body = {key: value for key, value in request.body.items() if (model, key) not in self._refused}
+            body = {key: value for key, value in request.body.items() if (model, key) not in self._refused_fields}
             try:
                 return await self._post(replace(request, body=body), deadlines)
             except ProviderRefused as refusal:
-                refused = next((key for key, word in _OPTIONAL.items() if key in body and word in str(refusal)), None)
+                refused = next(
+                    (key for key, word in _OPTIONAL_FIELDS.items() if key in body and word in str(refusal)), None
+                )
                 if refusal.status != 400 or refused is None:
                     raise
                 log.warning("model_setting_refused", model=model, setting=refused)
-            # Kept for the model, so that later requests leave the field out at once.
-            self._refused.add((model, refused))
+            # Later requests to the model leave the field out from the start.
+            self._refused_fields.add((model, refused))
 
     async def _post(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
         """Return the response with status 200, its body unread."""
@@ -237,12 +239,12 @@ class ModelServer:
         headers = dict(request.headers)
         try:
             async with asyncio.timeout_at(deadlines.next):
-                # A redirection is not followed: it would take the key to another host.
+                # A redirection is not followed, because it would send the key to another host.
                 response = await self._open_session().post(
                     request.url, json=request.body, headers=headers, allow_redirects=False
                 )
         except TimeoutError:
-            raise deadlines.missed() from None
+            raise deadlines.timeout_error() from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ProviderError(f"the model's server at {request.url} cannot be reached: {error}") from error
         # The body of a refusal says which field was wrong, so it is read before the socket is closed.
@@ -257,7 +259,7 @@ class ModelServer:
         import aiohttp
 
         if self._session is None:
-            # The deadlines are ours; aiohttp's limit on connections would make calls wait for one another.
+            # `Deadlines` replaces aiohttp's timeouts; its limit on connections would make calls wait for one another.
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
                 connector=aiohttp.TCPConnector(limit=0),
@@ -265,21 +267,21 @@ class ModelServer:
         return self._session
 
 
-def read_event(event: str, what: str) -> JsonObject:
-    """Return an event's JSON object; `what` names the protocol.
+def read_event(event: str, expected: str) -> JsonObject:
+    """Return an event's JSON object; `expected` names its kind for error messages.
 
     Raises `ProviderError`, also for an event by which the server reports an error.
     """
     try:
         data = parse_object(event)
     except ValueError as error:
-        raise not_of(what, event) from error
+        raise unexpected_event(expected, event) from error
     if reported := data.get("error"):
         raise ProviderError(f"the model's server reported: {error_text(reported)}")
     return data
 
 
-# Of a provider's events, what has another type than documented is an error; `json_values` would pass over it.
+# A value of another type than the provider documents is an error here; `json_values` would ignore it.
 
 
 def as_object(value: JsonValue) -> JsonObject:
@@ -303,9 +305,9 @@ def as_int(value: JsonValue) -> int:
     return int(value)
 
 
-def not_of(what: str, event: str) -> ProviderError:
-    """Return the error for an event that is none of the protocol `what`."""
-    return ProviderError(f"the model's server sent what is no {what}: {event[:200]!r}")
+def unexpected_event(expected: str, event: str) -> ProviderError:
+    """Return the error for an event that is not of the kind `expected`."""
+    return ProviderError(f"the model's server sent something that is no {expected}: {event[:200]!r}")
 
 
 def error_text(error: object) -> str:
@@ -314,15 +316,15 @@ def error_text(error: object) -> str:
     return str(message or "")[:500]
 
 
-async def _chunk(response: aiohttp.ClientResponse, deadlines: Deadlines) -> bytes:
-    """Return what has arrived; empty at the end."""
+async def _read_chunk(response: aiohttp.ClientResponse, deadlines: Deadlines) -> bytes:
+    """Return the bytes that have arrived; empty at the end."""
     import aiohttp
 
     try:
         async with asyncio.timeout_at(deadlines.next):
             return await response.content.readany()
     except TimeoutError:
-        raise deadlines.missed() from None
+        raise deadlines.timeout_error() from None
     except (aiohttp.ClientError, OSError) as error:
         raise ProviderError(f"the connection to the model's server was cut: {error}") from error
 
@@ -331,7 +333,7 @@ def _split(parser: Splitter, chunk: bytes) -> list[str]:
     try:
         return parser.feed(chunk)
     except ValueError as error:
-        raise ProviderError(f"the model's server sent what is no event stream: {error}") from error
+        raise ProviderError(f"the model's server sent something that is no event stream: {error}") from error
 
 
 async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> ProviderError:
@@ -347,7 +349,7 @@ async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> Pr
     text = f"the model's server answered {response.status} {response.reason or ''}".rstrip()
     text = f"{text}: {reason}" if reason else text
     log.warning("model_refused", status=response.status, reason=reason)
-    # A server's own timeout, or that of a proxy before it, is a timeout here too: it counts as one at the breaker.
+    # The breaker must count a timeout that the server, or a proxy before it, reports as one.
     if response.status in (408, 504):
         return ProviderTimeout(text)
     if not 400 <= response.status < 500:
@@ -356,5 +358,5 @@ async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> Pr
 
 
 def _retry_after(value: str) -> float | None:
-    """Return the seconds of a Retry-After (RFC 9110 §10.2.3); these servers do not use its other form, a date."""
+    """Return the seconds of a Retry-After (RFC 9110 §10.2.3); its other form, a date, is ignored."""
     return float(value) if value.isascii() and value.isdigit() and len(value) < 8 else None

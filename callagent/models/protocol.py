@@ -1,4 +1,4 @@
-"""What an agent asks of a language model, and what a provider declares of itself.
+"""The contract of language models: requests, streamed answers, and what a provider declares about itself.
 
 Messages and tools have the shape of OpenAI's chat completions, which the adapters of other providers translate.
 """
@@ -19,7 +19,7 @@ class CalledFunction(TypedDict):
 
     name: str
     arguments: JsonValue
-    """JSON text as the model wrote it, which may be invalid; or what it stands for."""
+    """JSON text as the model wrote it, which may be invalid, or the JSON value itself."""
 
 
 class MessageCall(TypedDict, total=False):
@@ -37,13 +37,13 @@ class Message(TypedDict, total=False):
     role: Required[str]
     """`system`, `developer`, `user`, `assistant` or `tool`."""
     content: JsonValue
-    """Words, or a list of parts of which those with a `text` count."""
+    """Text, or a list of parts, of which only those with a `text` are read."""
     tool_calls: Sequence[MessageCall]
-    """Of an assistant's message."""
+    """Only in an assistant's message."""
     tool_call_id: str
-    """Of a tool's message: the call that it answers."""
+    """Only in a tool's message: the identifier of the call that it answers."""
     name: str
-    """Of a tool's message that has no identifier: the function that it answers for."""
+    """Only in a tool's message without an identifier: the function that it answers for."""
 
 
 class ToolFunction(TypedDict, total=False):
@@ -65,7 +65,7 @@ class Tool(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A function that a model calls."""
+    """A model's call of a function."""
 
     id: str
     """Unique within the conversation: the tool's message names the call by it."""
@@ -74,7 +74,7 @@ class ToolCall:
     """JSON as the model wrote it; it may be invalid."""
 
     def as_plain(self) -> MutableJsonObject:
-        """Return name and arguments as JSON data; arguments that are not valid JSON stay the text that they are."""
+        """Return name and arguments as JSON data; arguments that are not valid JSON stay text."""
         try:
             arguments = parse_json(self.arguments or "{}")
         except ValueError:
@@ -98,12 +98,12 @@ class Delta:
     tool_call: ToolCall | None = None
     usage: Usage | None = None
     progress: bool = False
-    """The model is at work on what is not passed on: a part of a tool call, or its thoughts. Deadlines start anew."""
+    """Whether the model wrote part of a tool call or thoughts, which are not passed on but start deadlines anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """How one request is to be answered."""
+    """Settings of one request."""
 
     model: str = ""
     """The provider's model name; empty: the one it was configured with."""
@@ -115,7 +115,7 @@ class ModelSettings:
 
     safety: Mapping[str, str] = field(default_factory=dict)
     """The threshold (`BLOCK_LOW_AND_ABOVE`, `OFF` …) from which an answer is withheld, for each kind of harm
-    (`HARM_CATEGORY_…`). Gemini's models heed it."""
+    (`HARM_CATEGORY_…`). Only Gemini's models use it."""
 
     def sampling_as(self, names: Mapping[str, str]) -> MutableJsonObject:
         """Return the sampling settings that a provider knows, by its own names for them."""
@@ -130,7 +130,7 @@ class LanguageModel(Protocol):
     ) -> AsyncGenerator[Delta, None]:
         """Ask for one answer and yield it step by step. Closing the iterator frees the provider's connection.
 
-        Raises `ProviderError`, and of these `AnswerWithheld` for an answer that the provider holds to be unsafe.
+        Raises `ProviderError`: its subclass `AnswerWithheld` if the provider finds the answer unsafe.
         """
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ Vector = Any
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose inner product says how alike the texts are; shared by all calls."""
+    """A model, shared by all calls, that turns texts into vectors whose inner product is the texts' similarity."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in their order."""
@@ -151,37 +151,39 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class PerCallModel(Protocol):
-    """A model that keeps something per call: a script's position."""
+    """A model with a state for each call, such as the position in a script."""
 
     def for_call(self) -> LanguageModel:
-        """Return the model as one call sees it, from the beginning; it needs no closing of its own."""
+        """Return a new call's view of the model, in its initial state; only the model itself is closed."""
 
 
 def for_call(model: LanguageModel) -> LanguageModel:
-    """Return the call's own view of a model that keeps something per call, else the model. Asked when a call opens."""
+    """Return a new call's view of a model with a state for each call; else return the model itself."""
     return model.for_call() if isinstance(model, PerCallModel) else model
 
 
 OPENING = "(The call begins.)"
-"""Stands where a provider demands that the user speaks first, but the agent greets the caller."""
+"""The user's first message, where a provider demands one although the agent speaks first."""
 SILENCE = "(The caller says nothing.)"
-"""Stands for an empty message of the user, which providers refuse."""
+"""Replaces an empty message of the user, which providers refuse."""
 
-INSTRUCTIONS = ("system", "developer")
+INSTRUCTION_ROLES = ("system", "developer")
 """Roles whose messages instruct the model."""
 
 
 def system_text(messages: Sequence[Message]) -> str:
     """Return all instructions, wherever they stand in the conversation.
 
-    For providers that take them apart from the conversation: left in it, they would have to be written as the user's
-    words, and then a caller's words could pass for instructions.
+    This is for providers that take instructions outside of the conversation: inside, they would be written as the
+    user's words, and a caller's words could pass for instructions.
     """
-    return "\n\n".join(text for message in messages if message["role"] in INSTRUCTIONS and (text := text_of(message)))
+    return "\n\n".join(
+        text for message in messages if message["role"] in INSTRUCTION_ROLES and (text := text_of(message))
+    )
 
 
 def text_of(message: Message) -> str:
-    """Return the message's words; of content in parts, those of all parts."""
+    """Return the message's text, joined from all parts of its content."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
@@ -191,7 +193,7 @@ def text_of(message: Message) -> str:
 
 
 def tool_names(messages: Sequence[Message]) -> dict[str, str]:
-    """Return the tool's name for the identifier of each call in the conversation."""
+    """Return the names of the tools that the conversation calls, by the identifiers of the calls."""
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     return {str(call["id"]): str(call["function"]["name"]) for call in calls}
 
@@ -208,10 +210,10 @@ def arguments_of(function: CalledFunction) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """How a provider is reached; the embedded models need none of it."""
+    """How a provider is reached and for how long it is waited for; the embedded models use none of it."""
 
     base_url: str = ""
-    """Empty: the provider's own."""
+    """Empty: the provider's own address."""
     api_key: str = field(default="", repr=False)
     temperature: float | None = None
     """Used where a request does not set its own."""
@@ -224,15 +226,15 @@ class ProviderSettings:
     total_timeout: float = 30.0
     """Seconds from the request to the end of the answer."""
     fallback: LanguageModel | None = None
-    """Of FunctionGemma: answers where it calls no function."""
+    """The model that answers where FunctionGemma calls no function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One provider of models behind a network; each provider's file has its own."""
+    """The declaration of a provider of models over the network, one in each provider's file."""
 
     name: str
-    """What stands before the slash in `model.name`; the provider's own name of a model stands behind it."""
+    """The part of `model.name` before the slash; the provider's own name of a model follows it."""
     documentation: str
     """One line for the documentation: whose models these are."""
     open: Callable[[str, ProviderSettings], LanguageModel]
@@ -240,7 +242,7 @@ class Declaration:
     base_url: str
     """The provider's own address."""
     keys: tuple[str, ...]
-    """The environment variables of its key; where several are set, the first of them counts."""
+    """The environment variables of its key; the first that is set counts."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables, and the setting that each fills."""
 
@@ -257,5 +259,5 @@ class Declaration:
 
     def needs_key(self, base_url: str) -> bool:
         """Return whether a key is needed at the address `base_url`; empty is the provider's own."""
-        # By the host alone: an address may be written with a path (`/v1`) or without.
+        # Only hosts are compared, because an address may be written with a path (`/v1`) or without.
         return not base_url or urlsplit(base_url).hostname == urlsplit(self.base_url).hostname

@@ -10,9 +10,9 @@ The file is a YAML list, one entry per request, used in order:
     - error: timeout
 
 `text` and `calls` may stand together; `delay` is in seconds, before the first token; `error` is one of `timeout`,
-`refused`, `500`, `withheld` (as unsafe) and `cut` (half of the text, then the connection is gone). Of
-`expect`, `tools` names tools that must be offered, `system` and `last_user` are regular expressions searched for in the
-system messages and in the last thing the caller said.
+`refused`, `500`, `withheld` (as unsafe) and `cut` (half of the text, then the connection is lost). In `expect`, `tools`
+names tools that must be offered; `system` and `last_user` are regular expressions that must be found in the system
+messages and in the caller's last words.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_SHOWN_CHARACTERS = 2000
 
 
 class ScriptError(UserError):
-    """A script that cannot be read, or that does not fit a request; the text shows what was expected and what came."""
+    """A script that cannot be read, or that does not fit a request; the text shows expected and actual values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Expectation:
         offered = _tool_names(tools)
         if self.tools is not None and not set(self.tools) <= set(offered):
             yield f"tools: expected {list(self.tools)}, offered {offered}"
-        if self.system and not self.system.search(system := _system(messages)):
+        if self.system and not self.system.search(system := _system_text(messages)):
             yield f"system: expected /{self.system.pattern}/, got:\n{_shorten(system)}"
-        if self.last_user and not self.last_user.search(last := _last_user(messages)):
+        if self.last_user and not self.last_user.search(last := _last_user_text(messages)):
             yield f"last_user: expected /{self.last_user.pattern}/, got: {last!r}"
 
 
@@ -63,7 +63,7 @@ class Entry:
     """The answer to one request."""
 
     text: str | None = ""
-    """None: the model says nothing at all, which is not the same as an empty text."""
+    """None: the model sends no text at all; an empty text is sent as one empty delta."""
     calls: tuple[tuple[str, str], ...] = ()
     """Name and arguments as JSON."""
     delay: float = 0.0
@@ -77,7 +77,7 @@ class Script:
     """The answers to the requests of one call, in their order."""
 
     name: str
-    """The file, for messages."""
+    """The file's name, which error messages quote."""
     entries: tuple[Entry, ...]
 
     @classmethod
@@ -91,8 +91,8 @@ class Script:
 class ScriptedModel:
     """A language model that answers from a script.
 
-    It counts how many entries were used. A server of several calls takes a model of its own for each call by
-    `for_call()`, so that every call starts at the first entry.
+    It counts the entries used. `for_call()` returns a model of its own for each call, so that every call starts at the
+    first entry.
     """
 
     def __init__(self, script: Script) -> None:
@@ -148,7 +148,7 @@ class ScriptedModel:
         pass
 
     def _next_entry(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Entry:
-        # Counted before the check, so that the message names the request that has no entry.
+        # Requests are counted before the check, so that its message has the number of the request without an entry.
         self._requests += 1
         if self._requests > len(self._script.entries):
             raise ScriptError(
@@ -156,16 +156,16 @@ class ScriptedModel:
                 + describe_request(messages, tools)
             )
         entry = self._script.entries[self._requests - 1]
-        if different := list(entry.expect.mismatches(messages, tools)):
+        if mismatches := list(entry.expect.mismatches(messages, tools)):
             raise ScriptError(
                 f"{self._script.name}, entry {self._requests}: the request is not the expected one\n"
-                + "\n".join(different)
+                + "\n".join(mismatches)
             )
         return entry
 
 
 def describe_request(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-    """Return a request in a few lines, for messages."""
+    """Return a request in a few lines, for error messages."""
     lines = [f"tools: {_tool_names(tools)}"]
     for message in messages:
         content = message.get("content") or ""
@@ -201,7 +201,7 @@ def _parse_call(call: object, place: str) -> tuple[str, str]:
         raise ScriptError(f"{place}: a call is {{name: …, arguments: {{…}}}}, got {call!r}")
     _check_keys(call, {"name", "arguments"}, place)
     arguments = call.get("arguments")
-    # A string goes out as it is, so that a script can hold invalid JSON.
+    # A string is sent unchanged, so that a script can contain invalid JSON.
     return call["name"], arguments if isinstance(arguments, str) else json.dumps(arguments or {}, default=str)
 
 
@@ -251,11 +251,11 @@ def _tool_names(tools: Sequence[Tool]) -> list[str]:
     return [tool["function"]["name"] for tool in tools]
 
 
-def _system(messages: Sequence[Message]) -> str:
+def _system_text(messages: Sequence[Message]) -> str:
     return "\n".join(str(message["content"]) for message in messages if message["role"] == "system")
 
 
-def _last_user(messages: Sequence[Message]) -> str:
+def _last_user_text(messages: Sequence[Message]) -> str:
     return next((str(message["content"]) for message in reversed(messages) if message["role"] == "user"), "")
 
 

@@ -12,7 +12,7 @@ from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettin
 
 
 class TokensSpent(ProviderError):
-    """The call has used all its tokens: a model is not asked for it any more."""
+    """The call has used all its tokens, so that its request is refused."""
 
 
 class TokenBudget:
@@ -31,11 +31,11 @@ class TokenBudget:
         """
         if self.spent < self._tokens:
             return
-        why = f"the call has used {self.spent} tokens of language models; limits.model_tokens is {self._tokens}"
+        reason = f"the call has used {self.spent} tokens of language models; limits.model_tokens is {self._tokens}"
         on_refusal, self._on_refusal = self._on_refusal, None
         if on_refusal is not None:
-            on_refusal(why)
-        raise TokensSpent(why)
+            on_refusal(reason)
+        raise TokensSpent(reason)
 
     def spend(self, tokens: int) -> None:
         """Count the tokens of an answer."""
@@ -51,7 +51,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class MeteredModel:
-    """A wrapped model that counts the tokens of calls and refuses calls that have spent theirs."""
+    """A wrapped model that counts the tokens of calls and refuses the requests of calls that have spent theirs."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -62,7 +62,7 @@ class MeteredModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
-        """Stream the wrapped model's answer. Raises `TokensSpent`, too."""
+        """Stream the wrapped model's answer. Raises `TokensSpent` as well as its errors."""
         budget = TOKEN_BUDGET.get()
         if budget is not None:
             budget.check()
@@ -77,7 +77,7 @@ class MeteredModel:
         finally:
             # An answer that the caller interrupted counts as well: the provider charges for what it has written.
             if budget is not None:
-                budget.spend(_estimated(messages, tools, length) if usage is None else _total(usage))
+                budget.spend(_estimate_tokens(messages, tools, length) if usage is None else _total_tokens(usage))
 
     async def close(self) -> None:
         await self._model.close()
@@ -88,13 +88,13 @@ def _length(delta: Delta) -> int:
     return len(delta.text) + (0 if call is None else len(call.name) + len(call.arguments))
 
 
-def _total(usage: Usage) -> int:
+def _total_tokens(usage: Usage) -> int:
     return usage.input_tokens + usage.output_tokens
 
 
-def _estimated(messages: Sequence[Message], tools: Sequence[Tool], answer: int) -> int:
-    asked = sum(map(len, map(_text, messages))) + sum(map(len, map(_text, tools)))
-    return (asked + answer) // CHARACTERS_PER_TOKEN + 1
+def _estimate_tokens(messages: Sequence[Message], tools: Sequence[Tool], answer_length: int) -> int:
+    request_length = sum(map(len, map(_text, messages))) + sum(map(len, map(_text, tools)))
+    return (request_length + answer_length) // CHARACTERS_PER_TOKEN + 1
 
 
 def _text(part: object) -> str:

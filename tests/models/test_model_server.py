@@ -101,7 +101,7 @@ async def test_answer_that_ends_early(name: str) -> None:
 )  # fmt: skip
 async def test_stream_of_something_else(name: str, garbage: str) -> None:
     async with ProviderServer(sends(garbage)).model(name) as model:
-        with pytest.raises(ProviderError, match="what is no"):
+        with pytest.raises(ProviderError, match="something that is no"):
             await ask(model)
 
 

@@ -33,7 +33,7 @@ async def test_anthropic() -> None:
 
 async def test_gemini() -> None:
     model = provider("gemini/x")
-    generation = model._generation("x", SETTINGS, with_tools=False)
+    generation = model._generation_config("x", SETTINGS, with_tools=False)
     assert (generation["topP"], generation["topK"], generation["stopSequences"]) == (0.9, 40, ["."])
     assert (generation["seed"], generation["presencePenalty"], generation["frequencyPenalty"]) == (7, 0.1, 0.2)
     await model.close()

@@ -248,7 +248,7 @@ def read_event(wire: Wire, event: str) -> Piece | None:
     try:
         return wire.piece(model_server.read_event(event, _PROTOCOL))
     except (ValueError, LookupError) as error:
-        raise model_server.not_of(_PROTOCOL, event) from error
+        raise model_server.unexpected_event(_PROTOCOL, event) from error
 
 
 def _usage(prompt: object, answer: object) -> Usage | None:

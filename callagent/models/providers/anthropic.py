@@ -23,23 +23,23 @@ _MAX_TOKENS = 1024
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 _MAX_CALLS = 64
 _BELOW_LOW = ("none", "minimal")
-"""Efforts that the API does not have; it is given `low`, the least that it has."""
+"""Efforts that the API does not know; `low`, its least one, is sent for them."""
 
 
 @dataclass(slots=True)
 class _ToolUse:
-    """A tool call as far as it has arrived."""
+    """The parts of a tool call that have arrived."""
 
     id: str
     name: str
-    whole: str = ""
-    """What the block began with, as JSON; the fragments replace it."""
+    first_input: str = ""
+    """The arguments in the block's first event, as JSON; fragments replace them."""
     fragments: str = ""
 
 
 @dataclass(slots=True)
 class Answer:
-    """A streamed message, put together as `model_server.Answer` says."""
+    """A streamed message, put together see `model_server.Answer`."""
 
     over: bool = False
     _calls: dict[int, _ToolUse] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Answer:
     _output_tokens: int = 0
 
     def feed(self, event: str) -> str | None:
-        """Return the text that an event adds, as `model_server.Answer` says."""
+        """Return the text that an event adds, see `model_server.Answer`."""
         data = model_server.read_event(event, _PROTOCOL)
         try:
             match data["type"]:
@@ -63,18 +63,18 @@ class Answer:
                     self._count(model_server.as_object(data.get("usage") or {}))
                 case "message_stop":
                     self.over = True
-                # The API's documentation: new kinds of events may come at any time. A "ping" says nothing.
+                # Other events are ignored: the API announces that there will be new kinds, and a "ping" is empty.
         except (ValueError, LookupError) as error:
-            raise model_server.not_of(_PROTOCOL, event) from error
+            raise model_server.unexpected_event(_PROTOCOL, event) from error
         return None
 
     def rest(self) -> Iterator[protocol.Delta]:
         """Yield the tool calls in their order, then the usage."""
-        # A connection that ends early ends like a whole answer; only `message_stop` tells them apart.
+        # A connection that is cut looks like the end of an answer; only `message_stop` shows that it is whole.
         if not self.over:
             raise ProviderError("the model's server ended the answer before it was whole")
         for call in self._calls.values():
-            yield protocol.Delta(tool_call=protocol.ToolCall(call.id, call.name, call.fragments or call.whole))
+            yield protocol.Delta(tool_call=protocol.ToolCall(call.id, call.name, call.fragments or call.first_input))
         if self._input_tokens or self._output_tokens:
             yield protocol.Delta(usage=protocol.Usage(self._input_tokens, self._output_tokens))
 
@@ -83,25 +83,25 @@ class Answer:
             if len(self._calls) == _MAX_CALLS:
                 raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
             self._calls[index] = _ToolUse(str(block["id"]), str(block["name"]), json.dumps(block.get("input") or {}))
-        # Of other blocks, such as a thought, nothing is passed on: they only show that the model goes on.
+        # Other blocks, such as thoughts, are not passed on; they only show that the model is at work.
         return str(block.get("text") or "") or None if block["type"] == "text" else ""
 
     def _add_to_block(self, index: int, delta: JsonObject) -> str:
-        # The arguments of a call come as pieces of a JSON text, which need not be whole in any of them.
+        # The arguments of a call come as pieces of one JSON text.
         if delta["type"] == "input_json_delta" and index in self._calls:
             self._calls[index].fragments += str(delta["partial_json"])
         return str(delta["text"]) if delta["type"] == "text_delta" else ""
 
     def _count(self, usage: JsonObject) -> None:
-        # Input that is read from the provider's cache, or written to it, is not counted in `input_tokens`.
-        read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        # The last event repeats the counts, or leaves out those of the input.
-        self._input_tokens = sum(model_server.as_int(usage.get(key) or 0) for key in read) or self._input_tokens
+        # `input_tokens` does not include input that is read from the provider's cache or written to it.
+        input_keys = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        # The last event repeats all counts, or only that of the output.
+        self._input_tokens = sum(model_server.as_int(usage.get(key) or 0) for key in input_keys) or self._input_tokens
         self._output_tokens = model_server.as_int(usage.get("output_tokens") or self._output_tokens)
 
 
 class AnthropicModel:
-    """A model of Anthropic's, or of a server that speaks its protocol; `close()` ends its connections."""
+    """A model of Anthropic, or of a server that speaks its protocol; `close()` ends its connections."""
 
     def __init__(self, model: str, settings: protocol.ProviderSettings) -> None:
         self._model = model
@@ -147,16 +147,16 @@ class AnthropicModel:
 
 
 class Turn(TypedDict):
-    """What one side says in one go."""
+    """Consecutive content blocks of one role."""
 
     role: str
     content: list[JsonObject]
 
 
 def to_turns(messages: Sequence[protocol.Message]) -> list[Turn]:
-    """Return the conversation as turns of user and assistant, as the API demands them.
+    """Return the conversation as turns of user and assistant.
 
-    They alternate, and the user has the first and the last one.
+    As the API demands, they alternate, and the first and the last one are the user's.
     """
     turns: list[Turn] = []
     names = protocol.tool_names(messages)
@@ -195,13 +195,13 @@ def _blocks(message: protocol.Message, names: Mapping[str, str]) -> Iterator[Jso
                     "name": function["name"],
                     "input": protocol.arguments_of(function),
                 }
-        # A result without its call, which may have been cut off the conversation's beginning, would be refused.
+        # The API refuses a result without its call, which may be missing because old messages are left out.
         case "tool" if message.get("tool_call_id") in names:
             yield {"type": "tool_result", "tool_use_id": _identifier(message["tool_call_id"]), "content": text}
 
 
 def _identifier(text: str) -> str:
-    """Return an identifier that the API takes; those of other providers' models may hold what it refuses."""
+    """Return the identifier without characters that the API refuses; those of other providers may have some."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 

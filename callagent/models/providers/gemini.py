@@ -23,41 +23,42 @@ _SAMPLING = {
 
 _PROTOCOL = "event of a generated content"
 _MAX_CALLS = 64
-_FINE = ("STOP", "MAX_TOKENS")
-_WITHHELD = ("SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")
+_USUAL_ENDS = ("STOP", "MAX_TOKENS")
+_UNSAFE_ENDS = ("SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")
 _MAX_SIGNATURES = 4096
+"""Signatures that are kept for all calls; the oldest one goes first."""
 _NO_SIGNATURE = "skip_thought_signature_validator"
 """The signature that the API documents for calls which another model made."""
-_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
-"""Tokens of thought for each effort, in models before Gemini 3; later ones take the effort itself."""
+_THINKING_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
+"""Tokens of thought for each effort, for models before Gemini 3; later ones take the effort itself."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """A streamed content, put together as `model_server.Answer` says."""
+    """A streamed content, put together see `model_server.Answer`."""
 
-    name_call: Callable[[JsonObject], protocol.ToolCall]
-    """Makes the tool call of a part that has a function call."""
+    to_tool_call: Callable[[JsonObject], protocol.ToolCall]
+    """Returns the tool call of a part that has a function call."""
     guarded: bool = False
-    """Whether an answer that is cut as unsafe counts as withheld, although its beginning was passed on."""
+    """Whether an answer that is cut as unsafe is an error even after its beginning was passed on."""
     over: bool = False
-    """Never true: the stream ends by itself, and what counts the tokens comes last."""
+    """Never true: the stream ends by itself, after the event that counts the tokens."""
     calls: list[JsonObject] = field(default_factory=list)
-    """Parts with a function call, as they came."""
-    spoken: bool = False
+    """Parts with a function call, unchanged."""
+    has_text: bool = False
     """Whether any text has come."""
-    end: str = ""
-    """The API's word for why the answer ended."""
+    finish_reason: str = ""
+    """Why the answer ended, in the API's terms; empty: it has not ended."""
     usage: protocol.Usage | None = None
 
     def feed(self, event: str) -> str | None:
-        """Return the text that an event adds, as `model_server.Answer` says."""
+        """Return the text that an event adds, see `model_server.Answer`."""
         data = model_server.read_event(event, _PROTOCOL)
         try:
             if reason := model_server.as_object(data.get("promptFeedback") or {}).get("blockReason"):
                 raise AnswerWithheld(f"the model's server refused the conversation: {reason}")
             if counted := model_server.as_object(data.get("usageMetadata") or {}):
-                # Thoughts are charged as output, but not counted among the candidate's tokens.
+                # Thoughts are charged as output, but `candidatesTokenCount` does not include them.
                 output = ("candidatesTokenCount", "thoughtsTokenCount")
                 self.usage = protocol.Usage(
                     model_server.as_int(counted.get("promptTokenCount") or 0),
@@ -66,20 +67,19 @@ class Answer:
             candidates = model_server.as_list(data.get("candidates") or ())
             return self._feed_candidate(model_server.as_object(candidates[0])) if candidates else None
         except (ValueError, LookupError) as error:
-            raise model_server.not_of(_PROTOCOL, event) from error
+            raise model_server.unexpected_event(_PROTOCOL, event) from error
 
     def rest(self) -> Iterator[protocol.Delta]:
         """Yield the tool calls in their order, then the usage."""
-        if not self.end:
+        if not self.finish_reason:
             raise ProviderError("the model's server ended the answer before it was whole")
-        # What was passed on cannot be taken back, so it stands, unless the project set thresholds of its own.
-        withheld = self.end in _WITHHELD
-        if withheld and (self.guarded or not self.spoken):
-            raise AnswerWithheld(f"the model's server withheld the answer: {self.end}")
-        if self.end not in _FINE and not self.spoken:
-            raise ProviderError(f"the model gave no answer: {self.end}")
+        # Text that was passed on cannot be taken back, so it stands, unless the project set its own thresholds.
+        if self.finish_reason in _UNSAFE_ENDS and (self.guarded or not self.has_text):
+            raise AnswerWithheld(f"the model's server withheld the answer: {self.finish_reason}")
+        if self.finish_reason not in _USUAL_ENDS and not self.has_text:
+            raise ProviderError(f"the model gave no answer: {self.finish_reason}")
         for part in self.calls:
-            yield protocol.Delta(tool_call=self.name_call(part))
+            yield protocol.Delta(tool_call=self.to_tool_call(part))
         if self.usage:
             yield protocol.Delta(usage=self.usage)
 
@@ -95,13 +95,13 @@ class Answer:
                 self.calls.append(part)
             elif not part.get("thought"):
                 text += str(part.get("text") or "")
-        self.end = str(candidate.get("finishReason") or self.end)
-        self.spoken = self.spoken or bool(text)
+        self.finish_reason = str(candidate.get("finishReason") or self.finish_reason)
+        self.has_text = self.has_text or bool(text)
         return text if parts else None
 
 
 class Content(TypedDict):
-    """What one side says in one go."""
+    """Consecutive parts of one role."""
 
     role: str
     parts: list[JsonObject]
@@ -116,8 +116,8 @@ class GeminiModel:
         self._base_url = (settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1beta")
         self._server = model_server.ModelServer()
         self._numbers = itertools.count(1)
-        # The API wants the signature of a call's thoughts back with the call. Messages have no place for it, so it is
-        # kept here by the identifier of the call.
+        # The API wants back the signature of the thoughts behind a call. Messages have no field for it, so it is kept
+        # here by the identifier of the call.
         self._signatures: OrderedDict[str, str] = OrderedDict()
 
     async def stream(
@@ -125,7 +125,7 @@ class GeminiModel:
     ) -> AsyncGenerator[protocol.Delta, None]:
         """Ask for one answer, as `LanguageModel` says."""
         deadlines = model_server.Deadlines.of(self._settings)
-        request, answer = self._request(messages, tools, settings), Answer(self._call, bool(settings.safety))
+        request, answer = self._request(messages, tools, settings), Answer(self._to_tool_call, bool(settings.safety))
         async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -133,9 +133,9 @@ class GeminiModel:
     async def close(self) -> None:
         await self._server.close()
 
-    def _call(self, part: JsonObject) -> protocol.ToolCall:
+    def _to_tool_call(self, part: JsonObject) -> protocol.ToolCall:
         call = object_at(part, "functionCall")
-        # Identifiers must be unique in a conversation; the API gives none to most models' calls.
+        # Identifiers must be unique in a conversation; calls of most models come without one.
         identifier = str(call.get("id") or f"gemini_{next(self._numbers)}")
         if signature := part.get("thoughtSignature"):
             self._signatures[identifier] = str(signature)
@@ -152,14 +152,14 @@ class GeminiModel:
             body["systemInstruction"] = {"parts": [{"text": system}]}
         if tools:
             body["tools"] = [{"functionDeclarations": [_declaration(tool["function"]) for tool in tools]}]
-        if generation := self._generation(model, settings, with_tools=bool(tools)):
+        if generation := self._generation_config(model, settings, with_tools=bool(tools)):
             body["generationConfig"] = generation
         if settings.safety:
             body["safetySettings"] = [{"category": kind, "threshold": each} for kind, each in settings.safety.items()]
         url = f"{self._base_url}/v1beta/models/{quote(model, safe='')}:streamGenerateContent?alt=sse"
         return model_server.Request(url, {"x-goog-api-key": self._settings.api_key}, body)
 
-    def _generation(self, model: str, settings: protocol.ModelSettings, *, with_tools: bool) -> JsonObject:
+    def _generation_config(self, model: str, settings: protocol.ModelSettings, *, with_tools: bool) -> JsonObject:
         generation: MutableJsonObject = {}
         temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
         if temperature is not None:
@@ -173,7 +173,7 @@ class GeminiModel:
         if effort := self._settings.reasoning_effort:
             before_3 = model.startswith(("gemini-1", "gemini-2"))
             level = {"thinkingLevel": "minimal" if effort == "none" else effort}
-            generation["thinkingConfig"] = {"thinkingBudget": _BUDGETS[effort]} if before_3 else level
+            generation["thinkingConfig"] = {"thinkingBudget": _THINKING_BUDGETS[effort]} if before_3 else level
         return generation
 
     def _contents(self, messages: Sequence[protocol.Message], model: str) -> list[Content]:
@@ -199,24 +199,24 @@ class GeminiModel:
             case "user" | "assistant":
                 if text.strip() or message["role"] == "user":
                     yield {"text": text if text.strip() else protocol.SILENCE}
-                for place, call in enumerate(message.get("tool_calls") or ()):
+                for index, call in enumerate(message.get("tool_calls") or ()):
                     function = call["function"]
                     part: JsonObject = {
                         "functionCall": {"name": function["name"], "args": protocol.arguments_of(function)}
                     }
-                    yield {**part, **self._signature(str(call["id"]), place, model)}
+                    yield {**part, **self._signature(str(call["id"]), index, model)}
             case "tool" if name := names.get(str(message.get("tool_call_id"))):
                 yield {"functionResponse": {"name": name, "response": _response(text)}}
 
-    def _signature(self, call_id: str, place: int, model: str) -> JsonObject:
-        """Return what a call's part has besides the call. Of parallel calls the first has a signature."""
+    def _signature(self, call_id: str, index: int, model: str) -> JsonObject:
+        """Return the signature field of a call's part; of parallel calls only the first needs one."""
         if signature := self._signatures.get(call_id):
             return {"thoughtSignature": signature}
-        return {"thoughtSignature": _NO_SIGNATURE} if not place and model.startswith("gemini-3") else {}
+        return {"thoughtSignature": _NO_SIGNATURE} if not index and model.startswith("gemini-3") else {}
 
 
 def _response(text: str) -> JsonObject:
-    """Return a function's result as the API wants it: as an object."""
+    """Return a function's result as the JSON object that the API demands."""
     try:
         data = parse_json(text)
     except ValueError:

@@ -26,7 +26,7 @@ _DONE = "[DONE]"
 
 @dataclass(slots=True)
 class _Fragments:
-    """A tool call as far as it has arrived."""
+    """The parts of a tool call that have arrived."""
 
     id: str = ""
     name: str = ""
@@ -35,16 +35,16 @@ class _Fragments:
 
 @dataclass(slots=True)
 class Answer:
-    """A streamed chat completion, put together as `model_server.Answer` says."""
+    """A streamed chat completion, put together see `model_server.Answer`."""
 
     over: bool = False
     finished: bool = False
-    """The server said that the answer is whole; its usage may follow."""
+    """Whether the server reported the end of the answer; the usage may still follow."""
     _calls: dict[str, _Fragments] = field(default_factory=dict)
     _usage: protocol.Usage | None = None
 
     def feed(self, event: str) -> str | None:
-        """Return the text that an event adds, as `model_server.Answer` says."""
+        """Return the text that an event adds, see `model_server.Answer`."""
         if event == _DONE:
             self.over = self.finished = True
             return None
@@ -56,15 +56,15 @@ class Answer:
                 self._usage = protocol.Usage(
                     model_server.as_int(usage.get("prompt_tokens")), model_server.as_int(usage.get("completion_tokens"))
                 )
-            # One choice is asked for; an event that only counts has none.
+            # Only one choice is requested; an event that only counts tokens has none.
             choices = model_server.as_list(data.get("choices") or ())
             return self._feed_choice(model_server.as_object(choices[0])) if choices else None
         except ValueError as error:
-            raise model_server.not_of(_PROTOCOL, event) from error
+            raise model_server.unexpected_event(_PROTOCOL, event) from error
 
     def rest(self) -> Iterator[protocol.Delta]:
         """Yield the tool calls in their order, then the usage."""
-        # A connection that ends early ends like a whole answer; only the finish reason tells them apart.
+        # A connection that is cut looks like the end of an answer; only the finish reason shows that it is whole.
         if not self.finished:
             raise ProviderError("the model's server ended the answer before it was whole")
         for number, call in enumerate(self._calls.values(), 1):
@@ -82,12 +82,12 @@ class Answer:
         fragments = model_server.as_list(delta.get("tool_calls") or ())
         for fragment in fragments:
             self._add_fragment(model_server.as_object(fragment))
-        # Not the end of the stream: the usage comes in an event behind this one.
+        # The stream goes on: the usage comes in a later event.
         if choice.get("finish_reason"):
             self.finished = True
         # Servers of models that reason send their thoughts under this name, which is not OpenAI's own.
-        goes_on = fragments or delta.get("reasoning_content")
-        return str(delta.get("content") or "") or ("" if goes_on else None)
+        progresses = fragments or delta.get("reasoning_content")
+        return str(delta.get("content") or "") or ("" if progresses else None)
 
     def _add_fragment(self, fragment: JsonObject) -> None:
         call = self._calls.setdefault(self._key(fragment), _Fragments())
@@ -101,13 +101,13 @@ class Answer:
         call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
     def _key(self, fragment: JsonObject) -> str:
-        """Return which call a fragment belongs to: by its index; else a new identifier or name begins a call."""
+        """Return the key of a fragment's call. Without an index, a new identifier or a name begins a call."""
         if fragment.get("index") is not None:
             return f"index {fragment['index']}"
         if fragment.get("id"):
             return f"id {fragment['id']}"
-        begins = bool(object_at(fragment, "function").get("name")) or not self._calls
-        return f"number {len(self._calls)}" if begins else next(reversed(self._calls))
+        begins_call = bool(object_at(fragment, "function").get("name")) or not self._calls
+        return f"number {len(self._calls)}" if begins_call else next(reversed(self._calls))
 
 
 class OpenAIModel:
@@ -125,7 +125,7 @@ class OpenAIModel:
         """Ask for one answer, as `LanguageModel` says."""
         deadlines = model_server.Deadlines.of(self._settings)
         key = self._settings.api_key
-        # A server of one's own may know no key, and refuse an empty one.
+        # A self-hosted server may need no key, and refuse an empty one.
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         request = model_server.Request(
             f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings)
@@ -152,9 +152,9 @@ class OpenAIModel:
         if temperature is not None:
             body["temperature"] = temperature
         if settings.max_tokens is not None:
-            # OpenAI has renamed the key; the servers that follow its protocol know the old one.
-            key = "max_completion_tokens" if "//api.openai.com" in self._base_url else "max_tokens"
-            body[key] = settings.max_tokens
+            # OpenAI has renamed this field; other servers of its protocol know only the old name.
+            field_name = "max_completion_tokens" if "//api.openai.com" in self._base_url else "max_tokens"
+            body[field_name] = settings.max_tokens
         if self._settings.reasoning_effort:
             body["reasoning_effort"] = self._settings.reasoning_effort
         if settings.json_output:
