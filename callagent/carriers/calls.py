@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 
 class Refused(CallagentError):
-    """The webhook or the stream is not one that we take."""
+    """The webhook or the media stream is not accepted."""
 
 
 class Draining(CallagentError):
@@ -57,7 +57,7 @@ class CarrierCalls:
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def leg(self, call_id: str) -> CarrierLeg | None:
-        """The live leg of the carrier's call; None before its stream has started, and after its end."""
+        """Return the live leg of the carrier's call; None before its stream has started, and after its end."""
         return self._legs.get(call_id)
 
     async def take_call(self, info: CallInfo, control: CallControl) -> Answer:
@@ -80,7 +80,7 @@ class CarrierCalls:
         return self.expect_stream(info, control)
 
     def expect_stream(self, info: CallInfo, control: CallControl) -> Answer:
-        """Issue a token for a media stream of the call. It vouches for what we keep, not for what the stream says."""
+        """Issue a token for a media stream of the call. With it we keep the call's data, which no stream can change."""
         try:
             token = self._tokens.issue(info.peer_call_id or "", _ExpectedStream(info, control), self._clock.now())
         except TooManyTokens as error:
@@ -91,20 +91,19 @@ class CarrierCalls:
     def attach_stream(self, started: StreamStarted, link: CarrierLink, dialect: CarrierDialect) -> CarrierLeg:
         """Give the stream to its leg. Raises `Refused` before any audio is taken or sent."""
         if started.account_id and started.account_id != self._account_id:
-            raise Refused("the stream is another account's")
+            raise Refused("the stream belongs to another account")
         token = started.parameters.get("token", "")
         expected = self._tokens.redeem(token, started.call_id, self._clock.now())
         if expected is None or started.call_id in self._ended:
             raise Refused("the stream's token is not valid")
-        # A stream of a call that has a leg already continues it: after a transfer that failed, or a connection that was
-        # lost.
-        known = self._legs.get(started.call_id)
-        leg = known or self._new_leg(expected, started.call_id)
+        # A call that has a leg already goes on over the new stream, after a failed transfer or a lost connection.
+        existing = self._legs.get(started.call_id)
+        leg = existing or self._new_leg(expected, started.call_id)
         try:
             leg.attach(link, dialect)
         except LegGone as error:
             raise Refused(str(error)) from None
-        if known is None:
+        if existing is None:
             self._hooks.on_carrier_call(leg)
         return leg
 
@@ -135,7 +134,7 @@ T = TypeVar("T")
 
 
 class TooManyTokens(CallagentError):
-    """More webhooks were answered within a minute than streams were opened."""
+    """As many tokens as may be issued are waiting for their streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class TokenTable(Generic[T]):
     def __init__(self, lifetime: float = LIFETIME, capacity: int = MAX_TOKENS) -> None:
         self._lifetime = lifetime
         self._capacity = capacity
-        # By digest, so that the time of a look-up tells nothing about the token itself. The oldest come first.
+        # Keyed by digest, so that the time of a look-up tells nothing about the token itself. The oldest come first.
         self._issued: OrderedDict[bytes, _Issued[T]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -168,7 +167,7 @@ class TokenTable(Generic[T]):
 
     def redeem(self, token: str, call_id: str, now: float) -> T | None:
         """Use the token up and return its value; None for one that is unknown, used, expired or of another call."""
-        # Used up by any attempt, also one for another call: a token that somebody has seen is worth nothing any more.
+        # Any attempt uses the token up, even one for another call: a token that others have seen proves nothing.
         issued = self._issued.pop(_digest(token), None)
         if issued is None or now >= issued.expires:
             return None

@@ -118,7 +118,7 @@ class CarrierLeg:
         clock.add(self)
 
     def ring(self) -> None:
-        """The carrier answered before it opened the stream."""
+        """Do nothing: the carrier answered before it opened the stream."""
 
     async def answer(self) -> legs.Media:
         if self.closed:
@@ -128,8 +128,7 @@ class CarrierLeg:
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
         if self.closed:
             return
-        # Closed for the call at once; the carrier is told afterwards, and its own report of the end finds no leg any
-        # more.
+        # The leg closes before the carrier is told, so the carrier's own report of the end finds no leg any more.
         link = self._link
         self._advance(LegInput.CLOSE)
         try:
@@ -149,7 +148,7 @@ class CarrierLeg:
         if target.method == "bye":
             await self.hang_up(EndReason.HANDOFF)
             return legs.TransferOutcome(legs.TransferStatus.SUCCEEDED, "hung up")
-        # The state changes before the carrier is asked: it ends the stream at once, which then is no hang-up.
+        # The state changes before the carrier is asked, so that its end of the stream is not taken for a hang-up.
         self._target, self._outcome = target, asyncio.get_running_loop().create_future()
         self._advance(LegInput.TRANSFER)
         try:
@@ -179,7 +178,7 @@ class CarrierLeg:
                 await self.control.take_back()
             except protocol.ControlFailed as error:
                 self.fail(str(error))
-        await self._leave(LegState.WAITING)
+        await self._wait_to_leave(LegState.WAITING)
         ended = outcome.result()
         gone = self.closed and ended.status is not legs.TransferStatus.SUCCEEDED
         return legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, ended.detail) if gone else ended
@@ -212,11 +211,11 @@ class CarrierLeg:
         return link is self._link
 
     def note_life(self) -> None:
-        """Note that something came through the socket, which puts the deadline of a silent one off."""
+        """Note that something came through the socket, which puts off the deadline for silent ones."""
         self._heard_at = self._pinged_at = self._clock.now()
 
     def receive(self, event: protocol.StreamEvent, link: CarrierLink) -> None:
-        """Handle an event of a stream; nothing happens on one of a stream that was given up."""
+        """Handle an event of a stream; events of a stream that was given up are ignored."""
         if link is not self._link:
             return
         match event:
@@ -245,11 +244,11 @@ class CarrierLeg:
         self._advance(LegInput.CUT)
 
     async def expect_return(self) -> bool:
-        """Return whether to bring a caller back whose stream was cut, as the carrier asks what to do next."""
+        """Return whether the caller's stream was cut and is to be opened again. The carrier asks what to do next."""
         try:
             # The question may come in before the end of the socket does.
             async with asyncio.timeout(ASK_SECONDS):
-                await self._leave(LegState.STREAMING)
+                await self._wait_to_leave(LegState.STREAMING)
         except TimeoutError:
             return False
         if self.state is not LegState.WAITING:
@@ -274,8 +273,9 @@ class CarrierLeg:
 
         Where the target had to press a key, being connected alone means that a machine, or nobody, took the call.
         """
-        untaken = self._target is not None and self._target.confirm and outcome.status is legs.TransferStatus.SUCCEEDED
-        self.end_transfer(legs.TransferOutcome(legs.TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
+        if self._target is not None and self._target.confirm and outcome.status is legs.TransferStatus.SUCCEEDED:
+            outcome = legs.TransferOutcome(legs.TransferStatus.NO_ANSWER, "not confirmed")
+        self.end_transfer(outcome)
 
     def end_transfer(self, outcome: legs.TransferOutcome) -> None:
         """Handle the outcome of the transfer that is under way; the first one counts."""
@@ -331,7 +331,7 @@ class CarrierLeg:
                 self._advance(LegInput.CUT)
         return legs.TransferOutcome(legs.TransferStatus.FAILED, detail)
 
-    async def _leave(self, state: LegState) -> None:
+    async def _wait_to_leave(self, state: LegState) -> None:
         """Wait until the leg is in another state."""
         while self.state is state:
             self._changed.clear()
@@ -341,9 +341,9 @@ class CarrierLeg:
         self._link = None
         self._media.detach()
 
-    def _advance(self, happened: LegInput) -> None:
-        after = TRANSITIONS[self.state, happened]
-        log.debug("carrier_leg", call=self.info.call_id, before=self.state.value, after=after.value)
+    def _advance(self, leg_input: LegInput) -> None:
+        after = TRANSITIONS[self.state, leg_input]
+        log.debug("carrier_leg_changed", call=self.info.call_id, before=self.state.value, after=after.value)
         self.state = after
         self._changed.set()
         if after is not LegState.CLOSED:

@@ -25,6 +25,7 @@ EARLY: Final = FRAME_SECONDS / 4
 MARK_FRAMES: Final = 5
 """Frames between two marks: the ledger is exact every 100 ms."""
 MAX_PENDING_MARKS: Final = 1024
+"""Marks that wait to be acknowledged; with more, the oldest is forgotten."""
 
 
 class AudioCodec(NamedTuple):
@@ -38,7 +39,7 @@ class AudioCodec(NamedTuple):
 CODECS: Final[Mapping[AudioFormat, AudioCodec]] = {
     PCMU: AudioCodec(FRAME_SAMPLES, lambda payload: audioop.ulaw2lin(payload, 2), lambda pcm: audioop.lin2ulaw(pcm, 2)),
 }
-"""The formats that a dialect may name; a carrier that speaks another one adds its line."""
+"""The formats that a dialect may name; a carrier with another format adds a line."""
 
 
 class CarrierMedia:
@@ -62,12 +63,13 @@ class CarrierMedia:
         self._tones: deque[bytes] = deque()
         self._tones_sent: asyncio.Future[bool] | None = None
         self._playing_until = 0.0
+        """When the carrier will have played everything that was sent."""
         self._sent = 0.0
         self._unplayed = 0.0
         """Seconds of `_sent` that the present stream does not play: sent before it started, or dropped by a clear."""
         self._heard = 0.0
         self._heard_at = 0.0
-        self._unmarked = 0
+        self._frames_since_mark = 0
         self._marks = 0
         self._pending: deque[tuple[str, float]] = deque(maxlen=MAX_PENDING_MARKS)
         """Marks not yet acknowledged, with `_sent` at their place."""
@@ -158,7 +160,7 @@ class CarrierMedia:
         while self._playing_until + FRAME_SECONDS <= now + LEAD + EARLY:
             frame = self._next_frame()
             if frame is None:
-                # The end of an utterance is acknowledged at once, not with the next one's fifth frame.
+                # The end of an utterance has a mark of its own, so that it is acknowledged at once.
                 self._send_mark()
                 return
             self._send_frame(frame, now)
@@ -186,7 +188,7 @@ class CarrierMedia:
         # The source may have made the leg close itself.
         if self._dialect is None or self._send is None:
             return
-        # Everything before was heard: the carrier begins to play with this frame.
+        # If everything before was heard, the carrier begins to play with this frame.
         if self._heard >= self._sent:
             self._heard_at = now
         self._send_all(self._dialect.encode_media(self._outbound.encode(frame)))
@@ -194,14 +196,14 @@ class CarrierMedia:
         seconds = len(frame) / (2 * FRAME_SAMPLES) * FRAME_SECONDS
         self._sent += seconds
         self._playing_until += seconds
-        self._unmarked += 1
-        if self._unmarked >= MARK_FRAMES:
+        self._frames_since_mark += 1
+        if self._frames_since_mark >= MARK_FRAMES:
             self._send_mark()
 
     def _send_mark(self) -> None:
-        if self._unmarked == 0 or self._dialect is None or self._dialect.ledger is not HeardLedger.MARKS:
+        if self._frames_since_mark == 0 or self._dialect is None or self._dialect.ledger is not HeardLedger.MARKS:
             return
-        self._unmarked = 0
+        self._frames_since_mark = 0
         self._marks += 1
         name = f"m{self._marks}"
         self._pending.append((name, self._sent))
@@ -214,9 +216,9 @@ class CarrierMedia:
                 self._send(message)
 
     def _forget_sent(self) -> None:
-        """Count nothing of what was sent as still to be heard."""
+        """Count everything that was sent as over: heard or dropped."""
         self._pending.clear()
-        self._unmarked = 0
+        self._frames_since_mark = 0
         self._heard = self._sent
         self._heard_at = self._playing_until = self._now()
 
@@ -228,7 +230,7 @@ log = get_logger(__name__)
 
 
 class Ticking(Protocol):
-    """A leg with a clock."""
+    """A leg that a `FrameClock` ticks."""
 
     def tick(self, now: float, lateness: float) -> None:
         """Send and deliver the audio that is due; the tick comes `lateness` seconds late."""
@@ -272,7 +274,7 @@ class FrameClock:
             try:
                 member.tick(now, lateness)
             except Exception:
-                # The outermost edge of one call's audio: the other calls go on.
+                # An error in the audio of one call must not end other calls.
                 log.exception("carrier_tick_failed")
                 self.remove(member)
                 member.fail("the audio of the call raised an error")

@@ -6,7 +6,7 @@ test can replay any stream.
 
 `CallControl`: the commands about one call outside of its stream, such as hanging up and transferring.
 
-`Markup`: the documents that answer a carrier's webhooks; a carrier that is led by requests of ours needs none.
+`Markup`: the documents that answer a carrier's webhooks; a carrier that takes commands only by our requests needs none.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StreamConnected:
 
 @dataclass(frozen=True, slots=True)
 class StreamStarted:
-    """The stream says which call it belongs to. Nobody believes it before its token was checked."""
+    """The stream says which call it belongs to. It is not trusted before its token is checked."""
 
     stream_id: str
     call_id: str
@@ -138,7 +138,7 @@ StreamEvent = (
 
 
 class MediaEncoder(Protocol):
-    """The half of a dialect that `CarrierMedia` uses. Each verb returns the messages to send, in their order."""
+    """The half of a dialect that `CarrierMedia` uses. Each `encode_…` returns the messages to send, in their order."""
 
     @property
     def inbound(self) -> AudioFormat:
@@ -153,7 +153,7 @@ class MediaEncoder(Protocol):
         """How it is known what the caller has heard."""
 
     def encode_media(self, payload: bytes) -> Sequence[Message]:
-        """Queue audio in the outbound format at the carrier. Empty while a larger message is being collected."""
+        """Queue audio in the outbound format at the carrier; no message while a larger one is being collected."""
 
     def encode_mark(self, name: str) -> Sequence[Message]:
         """Ask for a `MarkReached` when the audio so far was played. Called only with `HeardLedger.MARKS`."""
@@ -172,7 +172,7 @@ class CarrierDialect(MediaEncoder, Protocol):
 def decode_json(decode: Callable[[str], T], message: Message) -> T:
     """Return a text message as decoded by `decode`, a decoder of `msgspec`. Raises `DialectError` only."""
     if isinstance(message, bytes):
-        raise DialectError("the peer sends binary messages")
+        raise DialectError("the peer sent a binary message; text is expected")
     # The socket bounds messages as well; a dialect does not depend on it.
     if len(message) > MAX_MESSAGE_BYTES:
         raise DialectError("the message is longer than 64 KiB")
@@ -183,7 +183,7 @@ def decode_json(decode: Callable[[str], T], message: Message) -> T:
 
 
 class ControlFailed(CallagentError):
-    """The carrier did not do what it was asked, or could not be asked."""
+    """The carrier refused the command or could not be reached."""
 
 
 class CallEnded(ControlFailed):
@@ -218,7 +218,7 @@ class CallControl(Protocol):
 
 
 class Verdict(Enum):
-    """An answer that needs no more words."""
+    """An answer without further data."""
 
     HANG_UP = "hang up"
     REJECT = "reject"
@@ -232,7 +232,7 @@ class ConnectStream:
     """Open a media stream for the call."""
 
     token: str
-    """It proves, once, that the stream belongs to this call."""
+    """Proof, which counts once, that the stream belongs to this call."""
     caller: str
     callee: str
 
@@ -251,7 +251,7 @@ Answer = Verdict | ConnectStream | Greet
 
 
 class Markup(Protocol):
-    """The XML documents of one carrier. A carrier that is led by requests of ours needs none."""
+    """The XML documents with which one carrier's webhooks are answered."""
 
     content_type: str
 

@@ -2,7 +2,7 @@
 
 `MediaSocket` bounds what waits to be sent, how fast messages come, and how long closing takes; every carrier and the
 Session API use it. `MediaStreams` serves a carrier's sockets: until a stream has proved which call it belongs to, its
-audio goes nowhere, and few of them are held for one address.
+audio goes nowhere, and only a few such streams are held for one address.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from callagent.log import get_logger
 MAX_OUTGOING: Final = 256 * 1024
 """Bytes that may wait for a peer that does not read; with more, the connection is cut."""
 KERNEL_BUFFER: Final = 65536
+"""Bytes of a socket's send buffer."""
 CLOSE_SECONDS: Final = 2.0
 """How long a closing handshake may take."""
 MESSAGES_PER_SECOND: Final = 200.0
@@ -77,7 +78,7 @@ class MediaSocket:
         """Queue a message. A peer that does not read loses its connection."""
         if self._close_code is not None:
             return
-        # Counted before it is queued, with what the kernel has not taken yet.
+        # The limit counts this message too, and what the kernel has not taken yet.
         self._queued += len(message)
         if self._queued + self._transport.get_write_buffer_size() > MAX_OUTGOING:
             log.warning("media_socket_not_read", queued=self._queued)
@@ -101,7 +102,7 @@ class MediaSocket:
             self._close_code = code
             self._drains = drain
             self._last_words = last_words
-            # The handshake is bounded by aiohttp; this also ends a write that the peer does not let through.
+            # aiohttp bounds the handshake; this timer also ends a write that the peer blocks.
             self._cut_off = self._loop.call_later(CLOSE_SECONDS + 1, self._transport.abort)
             self._wake.set()
 
@@ -189,7 +190,7 @@ class MediaStreams:
             self._sockets.add(socket)
             try:
                 async with asyncio.TaskGroup() as group:
-                    # Ends by itself once the socket is closed, which `_serve` does in any case.
+                    # The task ends by itself once the socket is closed, which `_serve` does in any case.
                     group.create_task(socket.write())
                     await self._serve(MediaStream(socket, self._calls, self._open_dialect()), socket, stranger)
             finally:
@@ -204,14 +205,14 @@ class MediaStreams:
     async def _serve(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
         """Read the stream to its end, and tell its leg, if it got one, of the end."""
         try:
-            # The outermost edge of one call's audio: the other calls go on.
+            # An error in the audio of one call must not end other calls.
             with log.contain("media_stream_failed") as boundary:
                 await self._feed(stream, socket, stranger)
             if boundary.error is not None:
                 socket.close(protocol.SERVER_ERROR)
                 stream.fail("the audio of the call raised an error")
         finally:
-            # Nothing happens on a socket and a leg that were closed above: the first code and reason count.
+            # A socket and a leg that were closed above ignore this: the first code and reason count.
             stream.cut()
             socket.close(protocol.NORMAL_CLOSURE)
 
@@ -284,7 +285,7 @@ class MediaStream:
 
 
 class Stranger:
-    """A place among the sockets of an address that have not yet proved which call they belong to."""
+    """A socket that has not yet proved which call it belongs to, counted among those of its address."""
 
     def __init__(self, strangers: Counter[str], address: str) -> None:
         self._strangers = strangers
@@ -293,7 +294,7 @@ class Stranger:
         strangers[address] += 1
 
     def prove(self) -> None:
-        """Free the place. Idempotent."""
+        """Count the socket no longer, because it has proved its call or has ended. Idempotent."""
         if not self._counted:
             return
         self._counted = False

@@ -75,10 +75,10 @@ class BrowserLeg:
         if self.closed:
             return legs.TransferOutcome(legs.TransferStatus.CALLER_GONE, "the caller is not there")
         if target.method == "bye":
-            return legs.TransferOutcome(legs.TransferStatus.FAILED, "nobody takes a browser over after a BYE")
+            return legs.TransferOutcome(legs.TransferStatus.FAILED, "a browser cannot be transferred by BYE")
         if self._dial is None or audio is None:
             return legs.TransferOutcome(
-                legs.TransferStatus.FAILED, "a browser's call is bridged, and this server calls nobody"
+                legs.TransferStatus.FAILED, "a browser's call is transferred over SIP, which is switched off"
             )
         if self._bridge is not None:
             return legs.TransferOutcome(legs.TransferStatus.FAILED, "a transfer is under way")
@@ -106,7 +106,7 @@ class BrowserLeg:
             self._receive(event)
 
     def note_life(self) -> None:
-        """Note that something came through the socket, which puts the deadline of a silent page off."""
+        """Note that something came through the socket, which puts off the deadline for silent pages."""
         self._heard_at = self._clock.now()
 
     def notify_page(self, event: str, **data: object) -> None:
@@ -149,7 +149,7 @@ class BrowserLeg:
                 self.cut()
 
     def _close(self, reason: EndReason) -> None:
-        # Closed first: the link may call back while it is being closed.
+        # The leg is marked as closed first, because the link may call back while it is being closed.
         log.debug("browser_leg_closed", call=self.info.call_id)
         self.closed = True
         self._clock.remove(self)
@@ -193,7 +193,7 @@ class BrowserDialect:
                 return (protocol.StreamStopped(),)
             case "ping":
                 return (protocol.ReplyDue(self.encode_notice("pong", at=fields.at)),)
-        raise protocol.DialectError(f"'{fields.event[:20]}' is not valid")
+        raise protocol.DialectError(f"the message '{fields.event[:20]}' is not valid")
 
     def encode_media(self, payload: bytes) -> Sequence[protocol.Message]:
         return (f'{{"event":"media","payload":"{base64.b64encode(payload).decode("ascii")}"}}',)

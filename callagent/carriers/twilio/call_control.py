@@ -1,6 +1,6 @@
-"""Commands about Twilio's calls: the account, its REST API, and how a caller is given away.
+"""Commands about Twilio's calls: the account, its REST API, and how a caller is transferred.
 
-A caller is transferred by `<Refer>`, by `<Dial>`, or by a conference that the target is called into. The SDK is
+A transfer is made by `<Refer>`, by `<Dial>`, or by a conference that the target is called into. The SDK is
 imported with the first request only, and nowhere else than here and in `webhooks.py`, which checks signatures with it.
 """
 
@@ -38,7 +38,7 @@ class TwilioSettings:
 
 
 def settings_of(config: Config) -> TwilioSettings | None:
-    """Return the account of the settings; None without a token. Raises `UserError` that names a missing setting."""
+    """Return the account of the settings; None without a token. Raises `UserError` if a setting is missing."""
     twilio = config.twilio
     token = twilio.auth_token.get_secret_value()
     if not token:
@@ -65,7 +65,7 @@ _NOT_IN_PROGRESS = 21220
 
 
 class _BasicCredentials:
-    """A credential provider for the SDK with a ready-made header: its own one uses a deprecated call of aiohttp."""
+    """A credential provider for the SDK, whose own one uses a deprecated function of aiohttp."""
 
     def __init__(self, settings: TwilioSettings) -> None:
         pair = f"{settings.account_sid}:{settings.auth_token}".encode()
@@ -135,7 +135,7 @@ class TwilioApi:
             kind = CallEnded if error.status == _NOT_FOUND or error.code == _NOT_IN_PROGRESS else ControlFailed
             raise kind(f"Twilio answered {error.status}, code {error.code}") from None
         except (TwilioException, ClientError, OSError, TimeoutError, ValueError) as error:
-            raise ControlFailed(f"Twilio could not be asked: {error or type(error).__name__}") from None
+            raise ControlFailed(f"the request to Twilio failed: {error or type(error).__name__}") from None
 
     def _connect(self) -> Client:
         if self._client is None:
@@ -143,7 +143,7 @@ class TwilioApi:
             from twilio.rest import Client
 
             self._http = AsyncTwilioHttpClient(timeout=REQUEST_SECONDS)
-            # With an environment of its own; the client would take region and edge from the process's.
+            # Without an environment of its own, the client would take region and edge from the process's.
             self._client = Client(
                 account_sid=self._settings.account_sid,
                 credential_provider=_BasicCredentials(self._settings),
@@ -161,7 +161,7 @@ class TransferUrls:
     report: str
     """Where Twilio reports how the transfer goes."""
     greeting: str = ""
-    """Where Twilio asks what the person hears who was dialled."""
+    """Where Twilio asks what the dialled person hears."""
 
 
 class TwilioCallControl:
@@ -205,25 +205,26 @@ class TwilioCallControl:
 
     async def _invite(self, target: TransferTarget) -> None:
         """Call the target into the conference in which the caller waits. Raises `TargetNotCalled`."""
-        shown = target.caller or self._info.callee or ""
+        shown_number = target.caller or self._info.callee or ""
         report = f"{self._urls.report}?call={self._call_sid}"
         try:
-            await self._api.invite(conference_of(self._info), shown, target.uri, round(target.ring_seconds), report)
+            seconds = round(target.ring_seconds)
+            await self._api.invite(conference_of(self._info), shown_number, target.uri, seconds, report)
         except ControlFailed as error:
             raise TargetNotCalled(str(error)) from None
 
     def _transfer_document(self, target: TransferTarget) -> str:
         """Write the TwiML that begins the transfer. Raises `ValueError` for a target that cannot be called."""
         greeting = self._urls.greeting if target.whisper or target.confirm else ""
-        wanted = DialTarget(target.uri, target.headers, target.caller, greeting, confirmed=bool(target.confirm))
+        dial_target = DialTarget(target.uri, target.headers, target.caller, greeting, confirmed=bool(target.confirm))
         # <Refer> needs a caller and a target on SIP; all others are dialled.
         if target.method == "refer" and self._over_sip and ":" in target.uri:
-            return refer(wanted, self._urls.report)
+            return refer(dial_target, self._urls.report)
         if target.method == "attended":
-            # Raises for a target that cannot be called before the caller is put into the conference.
-            wanted.element(self._urls.report)
+            # This raises for a target that cannot be called, before the caller is put into the conference.
+            dial_target.element(self._urls.report)
             return conference(conference_of(self._info), self._urls.report)
-        return dial(wanted, self._urls.report, ceil(target.ring_seconds))
+        return dial(dial_target, self._urls.report, ceil(target.ring_seconds))
 
 
 def conference_of(info: CallInfo) -> str:

@@ -29,8 +29,8 @@ class StreamState(Enum):
     STOPPED = "stopped"
 
 
-# (state, message) -> state. What is not here is a protocol error; after `stop` nothing may come. Kinds of messages that
-# do not occur here at all are ignored: Twilio adds new ones.
+# (state, message) -> state. A missing pair is a protocol error; after `stop` nothing may come. Kinds of messages
+# that occur in no pair are ignored, because Twilio adds new ones.
 TRANSITIONS: Final[Mapping[tuple[StreamState, str], StreamState]] = {
     (StreamState.OPENED, "connected"): StreamState.CONNECTED,
     (StreamState.CONNECTED, "start"): StreamState.STREAMING,
@@ -40,7 +40,7 @@ TRANSITIONS: Final[Mapping[tuple[StreamState, str], StreamState]] = {
     (StreamState.STREAMING, "stop"): StreamState.STOPPED,
 }
 _MULAW = ("audio/x-mulaw", "8000", "1")
-_KNOWN = frozenset(message for _, message in TRANSITIONS)
+_KNOWN_EVENTS = frozenset(message for _, message in TRANSITIONS)
 
 
 class _Format(msgspec.Struct):
@@ -84,7 +84,7 @@ _decode = msgspec.json.Decoder(_Fields).decode
 
 
 class TwilioDialect:
-    """Implements `CarrierDialect` for one media stream, whose messages have to come in their order."""
+    """Implements `CarrierDialect` for one media stream, whose messages have to follow `TRANSITIONS`."""
 
     inbound = outbound = stream_protocol.PCMU
     ledger = stream_protocol.HeardLedger.MARKS
@@ -96,7 +96,7 @@ class TwilioDialect:
     def receive_message(self, message: stream_protocol.Message) -> Sequence[stream_protocol.StreamEvent]:
         """Return the events of a message; unknown kinds of messages have none. Raises `DialectError` only."""
         fields = stream_protocol.decode_json(_decode, message)
-        if fields.event not in _KNOWN:
+        if fields.event not in _KNOWN_EVENTS:
             return ()
         self._advance(fields.event)
         if self.stream_id and fields.streamSid not in ("", self.stream_id):

@@ -23,6 +23,7 @@ MAX_HEADERS: Final = 1024
 """Characters of custom headers that `<Sip>` accepts, as Twilio documents it."""
 
 NOTHING: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
+"""Twilio leaves the call as it is."""
 REJECT: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>'
 """The caller hears busy and is not charged."""
 HANG_UP: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Hangup/></Response>'
@@ -37,7 +38,7 @@ class DialTarget:
     caller: str = ""
     """The number that the target sees; empty: Twilio shows the caller's."""
     greeting: str = ""
-    """URL of what the person hears before the two are joined; empty: nothing."""
+    """URL of the TwiML that the dialled person hears before the two are joined; empty: none."""
     confirmed: bool = False
     """Whether the answer alone does not count: the person has to press a key."""
 
@@ -135,8 +136,7 @@ def greet(text: str, confirm: str, action: str) -> str:
     """Say `text` to the person who was dialled; with `confirm`, the key that they press is sent to `action`."""
     verbs = f"<Say>{escape(text)}</Say>" if text else ""
     if confirm:
-        # Without a key in time the person is hung up on; the default key "#", which ends an input, is a key like any
-        # other.
+        # Without a key in time, the call to the person is ended. An empty `finishOnKey` makes "#" a key like any other.
         gather = f'<Gather numDigits="1" timeout="10" finishOnKey="" action={quoteattr(action)} method="POST">'
         verbs = f"{gather}{verbs}</Gather><Hangup/>"
     return f'<?xml version="1.0" encoding="UTF-8"?><Response>{verbs}</Response>'

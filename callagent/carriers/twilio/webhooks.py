@@ -1,6 +1,6 @@
 """Twilio's requests to us: signed webhooks with their forms, and the upgrade to a media stream.
 
-Nothing of a request is believed before its signature (X-Twilio-Signature) was checked for our public URL.
+Nothing in a request is trusted before its signature (X-Twilio-Signature) is checked for our public URL.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TwilioRoutes:
             raise web.HTTPForbidden(text=str(error)) from None
 
     async def greeting(self, request: web.Request) -> web.Response:
-        """Answer what a person who was dialled hears first, and what the key means that they pressed."""
+        """Answer what the dialled person hears first, or what follows from the key that they pressed."""
         form = await self._signed_form(request, GREETING_PATH)
         try:
             leg = self.calls.leg(self._call_sid(form, "ParentCallSid"))
@@ -162,8 +162,7 @@ class TwilioRoutes:
     async def _signed_form(self, request: web.Request, path: str) -> Form:
         form = await read_form(request)
         texts = dict(form)
-        # The signature is over one value for each field: of a field that comes twice it would not say which one is
-        # meant.
+        # The signature covers one value of each field, so a field that comes twice could have an unsigned value.
         if len(texts) != len(form):
             raise web.HTTPBadRequest(text="a field comes twice")
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
@@ -172,7 +171,7 @@ class TwilioRoutes:
         return texts
 
     def _is_signed(self, request: web.Request, url: str, form: Mapping[str, str]) -> bool:
-        signed = self._signatures.signed(url, form, request.headers.get(SIGNATURE_HEADER, ""))
+        signed = self._signatures.is_valid(url, form, request.headers.get(SIGNATURE_HEADER, ""))
         if signed:
             note_known_peer(request)
         else:
@@ -197,7 +196,7 @@ SIGNATURE_HEADER = "X-Twilio-Signature"
 
 
 class SignatureChecker:
-    """Checks signatures of one account, for the configured URL only: Host and X-Forwarded headers are the sender's."""
+    """Checks signatures of one account for the configured URL; a sender could choose Host and X-Forwarded headers."""
 
     def __init__(self, auth_token: str, public_url: str) -> None:
         parts = urlsplit(public_url)
@@ -218,7 +217,7 @@ class SignatureChecker:
         """Return the public URL of one of our WebSockets."""
         return "ws" + self.url(path).removeprefix("http")
 
-    def signed(self, url: str, form: Mapping[str, str], signature: str) -> bool:
+    def is_valid(self, url: str, form: Mapping[str, str], signature: str) -> bool:
         """Return whether Twilio signed this URL with this form, which is empty for an upgrade."""
         if not signature:
             return False
@@ -233,7 +232,7 @@ Form = Mapping[str, str]
 
 _CALL_SID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SIP_HEADER: Final = "SipHeader_"
-# Twilio writes withheld numbers as words, or as the words' digits on a keypad.
+# Twilio writes a withheld number as a word, or as the keys that spell the word on a keypad.
 _WITHHELD = frozenset(
     {"", "anonymous", "restricted", "blocked", "unknown", "unavailable"}
     | {"+266696687", "+7378742833", "+2562533", "+8656696", "+86282452253"}
@@ -246,8 +245,8 @@ _STATUSES: Final[Mapping[str, TransferStatus]] = {
     "failed": TransferStatus.FAILED,
     "canceled": TransferStatus.CALLER_GONE,
 }
-# The same of a call that we placed into a conference. A `completed` counts only where no answer was reported before
-# it, so nobody has answered; `canceled` is of the target's call, not of the caller's.
+# The same for a call that we placed into a conference. `completed` is read only if no answer was reported before, so
+# nobody has answered; `canceled` is about the target's call, not the caller's.
 _INVITED_STATUSES: Final[Mapping[str, TransferStatus]] = {
     **_STATUSES,
     "completed": TransferStatus.FAILED,
@@ -261,7 +260,7 @@ def read_call_sid(form: Form, field: str, account_sid: str) -> str:
     if not _CALL_SID.fullmatch(call_sid):
         raise Refused(f"the webhook has no valid {field}")
     if form.get("AccountSid", account_sid) != account_sid:
-        raise Refused("the webhook is another account's")
+        raise Refused("the webhook belongs to another account")
     return call_sid
 
 
