@@ -42,7 +42,7 @@ from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE, Decimator, 
 from callagent.bench.measurement import percentiles
 from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.rtp import PCMU, Pump, RtpPacket, RtpParameters, RtpPorts, RtpSender, RtpSession, is_rtcp, open_codec
-from callagent.server import calm_collector
+from callagent.server import reduce_garbage_collection
 
 GOAL_MICROSECONDS = 50.0
 """Processor time per call and frame, with resampling."""
@@ -248,7 +248,7 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
         assert codec is not None
         session.connect(("127.0.0.1", peer), RtpParameters(codec))
         session.start(talk.hear, talk.speak)
-    calm_collector()
+    reduce_garbage_collection()
     # Jitter buffers fill and caches warm up before the time is taken.
     await asyncio.sleep(_WARM_UP_SECONDS)
     cpu, began = time.process_time(), time.monotonic()

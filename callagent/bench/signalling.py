@@ -26,7 +26,7 @@ from callagent.errors import UserError
 from callagent.legs import LegGone
 from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.rtp import Pump, RtpPorts
-from callagent.server import calm_collector
+from callagent.server import reduce_garbage_collection
 
 GOAL_MICROSECONDS = 150.0
 """Processor time to parse an INVITE with sixteen headers and to begin its transaction and call."""
@@ -198,7 +198,7 @@ async def serve() -> None:
 
     legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, answer_soon)
     _, port = await legs.open("127.0.0.1", 0, sip.UserAgentSettings(admit=lambda host: "load", max_calls=5000))
-    calm_collector()
+    reduce_garbage_collection()
     print("port", port, flush=True)
     await asyncio.Event().wait()
 
@@ -274,7 +274,7 @@ async def load_server(target: str, rate: float, seconds: float) -> dict[str, obj
     )
     short_calls = ShortCalls(endpoint, target)
     # A full garbage collection takes 100 ms and more; all calls due in that time would then come at once.
-    calm_collector()
+    reduce_garbage_collection()
     began, count = endpoint.now(), round(rate * seconds)
     async with asyncio.TaskGroup() as group:
         for number in range(count):

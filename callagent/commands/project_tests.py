@@ -24,7 +24,7 @@ from callagent.call_info import CallInfo
 from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.json_values import JsonObject, MutableJsonObject, objects_at, parse_json
-from callagent.server import flow_settings, instant, open_language_model, open_project
+from callagent.server import flow_settings, open_language_model, open_project, parse_instant
 from callagent.testing import AppSuiteSetup, SuiteSetup, TestResult, read_caller_file, run_app_suite, run_suite
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def execute_function(config: Config, options: argparse.Namespace) -> int:
         config = override(config, {"model.name": options.model})
     arguments, state = _parse_option(options.args, "--args"), _parse_option(options.state, "--state")
     # There are no senders, so that a function that is tried out sends no messages.
-    settings = replace(flow_settings(config, options.env), at=instant(options.at), variant=options.variant, senders={})
+    settings = replace(
+        flow_settings(config, options.env), at=parse_instant(options.at), variant=options.variant, senders={}
+    )
     execution = Execution(options.name, options.flow, arguments, state, options.caller)
     answer = asyncio.run(_execute(config, options.project, settings, execution))
     print(json.dumps(answer, ensure_ascii=False, indent=2, default=str))

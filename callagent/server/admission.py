@@ -19,7 +19,7 @@ MAX_CALLERS: Final = 10_000
 """Numbers that are remembered, each for a minute; beyond, the one that has not called for longest is forgotten."""
 MINUTE: Final = 60.0
 SECONDS_BETWEEN_LINES: Final = 10.0
-"""Between two log lines about one limit that keeps calls out; the metrics count each call."""
+"""Shortest time between two log lines about the same limit; the metrics count each call that it keeps out."""
 
 log = get_logger(__name__)
 
@@ -31,16 +31,16 @@ class CallerLimits:
     """
 
     def __init__(self, at_once: int, per_minute: int, shared: Container[str] = ()) -> None:
-        """`shared`: trunks of which many callers have one number."""
+        """`shared`: names of trunks on which many callers have the same number."""
         self._at_once = at_once
         self._per_minute = per_minute
         self._shared = shared
         self._live: Counter[str] = Counter()
         self._recent: OrderedDict[str, tuple[float, ...]] = OrderedDict()
-        """When each number's newest calls began, in the order of the last one: the number silent for longest first."""
+        """When each number's newest calls began. The number whose latest call is the oldest comes first."""
 
     def admit(self, info: CallInfo, now: float) -> str | None:
-        """Count an incoming call and return None; or return the limit that it is over, as the settings name it."""
+        """Count an incoming call and return None, or return the name of the setting whose limit it exceeds."""
         if (over := self.over_at_once(info)) is not None:
             return over
         caller = self._number(info)
@@ -66,11 +66,11 @@ class CallerLimits:
         caller = self._number(info)
         return "caller_calls" if caller is not None and self._live[caller] >= self._at_once else None
 
-    def began(self, info: CallInfo) -> None:
+    def add_call(self, info: CallInfo) -> None:
         if (caller := self._number(info)) is not None:
             self._live[caller] += 1
 
-    def ended(self, info: CallInfo) -> None:
+    def remove_call(self, info: CallInfo) -> None:
         if (caller := self._number(info)) is not None:
             self._live[caller] -= 1
             if self._live[caller] <= 0:
@@ -96,14 +96,14 @@ class Admission:
 
     def has_room(self, calls: int) -> bool:
         """Return whether one more call fits beside `calls` others."""
-        # Asked for each call and each probe of a peer, which must be cheap: nothing is counted, few lines are logged.
+        # This runs for each call and each probe of a peer, so it is cheap: nothing is counted, few lines are logged.
         if self.draining:
             return False
         if calls >= self._max_calls:
             if self._may_log("calls"):
                 log.warning("limit_reached", limit="calls", calls=calls)
             return False
-        if not room_for_call():
+        if not has_free_descriptors():
             if self._may_log("file_descriptors"):
                 log.warning("no_free_file_descriptors", calls=calls)
             return False
@@ -111,14 +111,14 @@ class Admission:
 
     def accepts(self, info: CallInfo) -> bool:
         """Count an incoming call by its caller's number; return whether that number may make one more."""
-        return self.is_within(self.callers.admit(info, _now()), caller=info.caller)
+        return self.report_limit(self.callers.admit(info, _now()), caller=info.caller)
 
     def may_begin(self, info: CallInfo) -> bool:
         """Return whether a call that was accepted earlier still fits beside the other calls of its caller."""
-        return self.is_within(self.callers.over_at_once(info), caller=info.caller)
+        return self.report_limit(self.callers.over_at_once(info), caller=info.caller)
 
-    def is_within(self, limit: str | None, **who: str | None) -> bool:
-        """Return whether no limit was reached; count and log the one that was."""
+    def report_limit(self, limit: str | None, **who: str | None) -> bool:
+        """Count and log the limit that was reached and return False; None: return True."""
         if limit is None:
             return True
         self._on_reached(limit)
@@ -146,9 +146,8 @@ FREE_DESCRIPTORS: Final = 2 * CALL_DESCRIPTORS
 just now have not opened theirs yet."""
 
 
-def calls_that_fit(calls: int) -> int:
-    """Raise the soft limit of descriptors to what `calls` at a time need; return how many the hard limit lets in, one
-    at least."""
+def raise_descriptor_limit(calls: int) -> int:
+    """Raise the soft limit to what `calls` at a time need; return how many fit under the hard limit, at least one."""
     needed = SERVER_DESCRIPTORS + FREE_DESCRIPTORS + CALL_DESCRIPTORS * calls
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -158,9 +157,9 @@ def calls_that_fit(calls: int) -> int:
     return max(1, min(calls, (allowed - SERVER_DESCRIPTORS - FREE_DESCRIPTORS) // CALL_DESCRIPTORS))
 
 
-def room_for_call() -> bool:
+def has_free_descriptors() -> bool:
     """Return whether `FREE_DESCRIPTORS` descriptors are free now; it takes some microseconds."""
-    # The kernel has no count of the free ones that would be cheaper than to take them: /proc lists each open one.
+    # Taking them is the cheapest way to know: the kernel has no count of the free ones, and /proc lists each open one.
     opened: list[int] = []
     try:
         opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -130,7 +130,7 @@ class Signalling:
             if address is not None:
                 opening = legs.listen(transport, address.host, address.port)
                 addresses.append((transport, *await _listening(f"sip.listen_{transport}", address, opening)))
-        # After the sockets: a trunk registers with the address of one of them.
+        # Trunks come after the sockets, because a trunk registers with the address of one of them.
         trunks = admission.trunks = legs.add_trunks(trunk_settings, rates.outgoing)
         trunks.start()
         stack.push_async_callback(trunks.close)
@@ -146,7 +146,7 @@ class Signalling:
 class SipAdmission:
     """The decision who may call by SIP: the networks of trunks, the addresses of their servers, and digest accounts.
 
-    It is made for each message, so the settings are converted once, here.
+    The decision is made for each message, so the settings are converted here, once.
     """
 
     def __init__(self, sip: SipSettings) -> None:
@@ -160,9 +160,9 @@ class SipAdmission:
         address = plain_address(host)
         if self._only_this_machine and address.is_loopback:
             return "loopback"
-        known = [trunk for network, trunk in self._sources if address in network]
-        by_source = next((trunk.name for trunk in known if not trunk.inbound_username), None)
-        if by_source is None and (known or self._anybody_may_prove):
+        candidates = [trunk for network, trunk in self._sources if address in network]
+        by_source = next((trunk.name for trunk in candidates if not trunk.inbound_username), None)
+        if by_source is None and (candidates or self._anybody_may_prove):
             by_source = UNPROVEN
         if by_source or self.trunks is None:
             return by_source
@@ -282,8 +282,8 @@ async def open_http(config: Config, hooks: ServerHooks, dashboard: Dashboard, st
     host, port = await _listen(config, hooks, dashboard, access, stack)
     lines = [f"ready http {host_and_port(host, port)}"]
     if access.local is not None:
-        # Nobody has an account: the one who started the server gets in by a link that only their terminal shows, and
-        # their command line by the token in a file that only they can read.
+        # Without accounts, the user who started the server gets in by a link that only their terminal shows, and their
+        # command line by the token in a file that only they can read.
         scheme = "https" if config.http.certificate else "http"
         url = f"{scheme}://{host_and_port(_ANY_ADDRESS.get(host, host), port)}"
         server = LocalServer(url, access.local.token, _absolute(config.http.certificate))

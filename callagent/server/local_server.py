@@ -34,7 +34,7 @@ class LocalServer:
         """Write the file of the server that listens at `name`; return its path. Raises `OSError`."""
         folder = _own_folder()
         path, new = folder / _file_name(name), folder / f".{_file_name(name)}.{os.getpid()}"
-        # Complete before it has its name: a reader never sees half a file, and the mode is set from the first byte on.
+        # The file gets its name once it is complete, so that a reader never sees half of it or a mode other than 0600.
         new.unlink(missing_ok=True)
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             json.dump(asdict(self), file)
@@ -49,9 +49,9 @@ class LocalServer:
 
 
 def find_server(name: str) -> LocalServer | None:
-    """Return the server that listens at `name`, else the one at the same port of another address, which may be all.
+    """Return the server that listens at `name`, or else one at the same port of another address, such as 0.0.0.0.
 
-    None if there is no file of it, or if it is another user's. Raises `UserError` for a file that is damaged.
+    None if no file names it, or if the file is another user's. Raises `UserError` for a file that is damaged.
     """
     return next((found for path in _files_for(name) if (found := _read(path)) is not None), None)
 
@@ -89,7 +89,7 @@ def _folders() -> list[Path]:
 
 def _own_folder() -> Path:
     """Return the first folder that can be used. Raises `OSError`."""
-    problem = OSError("there is no folder for it")
+    problem = OSError("there is no folder for the token file")
     folders = _folders()
     for folder in folders:
         try:

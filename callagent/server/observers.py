@@ -160,7 +160,7 @@ class Observers:
         try:
             await work
         except (UserError, sqlite3.Error) as error:
-            log.error("records_stopped", error=str(error))
+            log.error("records_task_failed", error=str(error))
 
     async def _stop(self) -> None:
         for task in self._tasks:

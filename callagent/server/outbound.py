@@ -1,4 +1,4 @@
-"""Where a call may be sent, and the calls that the server places: the one choke point for both.
+"""Where a call may be sent, and the calls that the server places. No other module decides either.
 
 A project asks for a handoff by name; only targets and prefix rules of the settings turn that into a destination. Text
 of a model never reaches a URI: what it can choose is the name of a handoff that the project has.
@@ -44,7 +44,8 @@ def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers
     if handoff.method == "bye":
         return TransferTarget(handoff.destination, "", "bye", headers, left_out=left_out)
     if handoff.method not in METHODS:
-        raise TargetRefused(f"handoff '{handoff.destination}': there is no method '{handoff.method}'")
+        methods = ", ".join((*METHODS, "bye"))
+        raise TargetRefused(f"handoff '{handoff.destination}': there is no method '{handoff.method}', only {methods}")
     target, name, uri = _destination(handoff, targets)
     return TransferTarget(
         name,
@@ -63,7 +64,7 @@ def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers
 
 def _destination(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, str]:
     """Return the target, the name of the place and its URI or number. Raises `TargetRefused`."""
-    # A name of the settings goes first, then a number that a target has as its own, then the rules for prefixes.
+    # The names of targets are tried first, then the targets' own numbers, then the rules for prefixes.
     for target in targets:
         if target.name and target.name.casefold() == handoff.destination.casefold():
             return target, target.name, target.uri
@@ -89,14 +90,14 @@ def _destination(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, s
     return exact or rules[0], handoff.destination, plain
 
 
-def _checked_headers(headers: Mapping[str, str], more: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _checked_headers(headers: Mapping[str, str], allowed: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the headers that may be sent, by their full names, and the names of the others. Raises `TargetRefused`."""
-    known = {name.lower(): name for name in (*_TRANSFER_HEADERS, *more)}
+    known = {name.lower(): name for name in (*_TRANSFER_HEADERS, *allowed)}
     checked: dict[str, str] = {}
     left_out = []
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise TargetRefused("a header has a name that cannot be sent")
+            raise TargetRefused(f"header {name[:64]!r} has a name that cannot be sent; use letters, digits and hyphens")
         _check_value(name, value)
         full = full_name(name)
         if full.lower() in known or full.lower().startswith("x-"):
@@ -109,7 +110,7 @@ def _checked_headers(headers: Mapping[str, str], more: Sequence[str]) -> tuple[d
 def _check_value(name: str, value: str) -> None:
     # A line break in a value would begin a header of the project's own choice (RFC 3261 §7.3.1).
     if len(value) > 1024 or any(unicodedata.category(character) in _UNSENDABLE for character in value):
-        raise TargetRefused(f"header '{name}' has a value that cannot be sent")
+        raise TargetRefused(f"header '{name}' has a value that cannot be sent: it is too long or not one line of text")
 
 
 def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -118,29 +119,29 @@ def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     return {**{name: value for name, value in headers.items() if name.lower() not in replaced}, **more}
 
 
-async def place_call(asked: DialRequest, config: Config, legs: SipLegFactory) -> SipLeg:
+async def place_call(request: DialRequest, config: Config, legs: SipLegFactory) -> SipLeg:
     """Dial, and return the leg of the call that rings. Raises `TargetRefused` and `DialRefused`."""
-    uri, caller = _dial_uris(asked, config)
+    uri, caller = _dial_uris(request, config)
     try:
         leg = await legs.dial(uri, caller=caller)
     except (ValueError, OSError, PortsExhausted) as error:
         raise DialRefused(f"the call cannot be placed: {error}", getattr(error, "limit", None)) from None
-    leg.info = replace(leg.info, headers=MappingProxyType(dict(asked.metadata)))
+    leg.info = replace(leg.info, headers=MappingProxyType(dict(request.metadata)))
     return leg
 
 
-def _dial_uris(asked: DialRequest, config: Config) -> tuple[str, str | None]:
+def _dial_uris(request: DialRequest, config: Config) -> tuple[str, str | None]:
     """Return the URI to call and the one to call from. They consist of settings and of checked numbers only."""
-    # Checked like a handoff of an agent: whoever may place calls reaches what the settings allow, and no more.
-    if bool(asked.target) == bool(asked.to_number):
-        raise DialRefused("either target or to_number says who is called")
-    wanted = Handoff(asked.target or asked.to_number, "outbound", "refer", asked.to_number or None)
-    target = resolve_target(wanted, config.targets)
+    # The request is checked like a handoff of an agent: whoever may place calls reaches only what the settings allow.
+    if bool(request.target) == bool(request.to_number):
+        raise DialRefused("either target or to_number has to say who is called, and not both")
+    handoff = Handoff(request.target or request.to_number, "outbound", "refer", request.to_number or None)
+    target = resolve_target(handoff, config.targets)
     if ":" in target.uri:
-        caller = None if not asked.from_number else _user_at(asked.from_number, target.uri.rpartition("@")[2])
+        caller = None if not request.from_number else _user_at(request.from_number, target.uri.rpartition("@")[2])
         return target.uri, caller
-    host = _trunk(asked.trunk, config.sip.trunks).server.partition(":")[2]
-    caller = _user_at(asked.from_number, host) if asked.from_number else None
+    host = _trunk(request.trunk, config.sip.trunks).server.partition(":")[2]
+    caller = _user_at(request.from_number, host) if request.from_number else None
     return _user_at(target.uri, host), caller
 
 

@@ -30,7 +30,7 @@ _M_ARENA_MAX: Final = -8
 """Of glibc's `malloc.h`."""
 
 
-def share_arenas() -> None:
+def limit_malloc_arenas() -> None:
     """Have all threads take memory from two arenas of glibc. To be called before there are threads.
 
     With an arena for each thread, the memory that each had freed and kept was a megabyte after 3,000 messages. With a
@@ -41,9 +41,9 @@ def share_arenas() -> None:
         mallopt(_M_ARENA_MAX, 2)
 
 
-def calm_collector() -> None:
-    """Have the garbage collector run seldom. To be called once everything is open: it never looks at that again."""
-    # First, or the garbage of the start would be frozen together with what is needed.
+def reduce_garbage_collection() -> None:
+    """Have the garbage collector run seldom, and never look at the objects that exist now: call it once all is open."""
+    # Garbage of the start is collected first, or it would be frozen with the objects in use.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
@@ -59,7 +59,7 @@ class QuietCollections:
         """Collect now, unless the last time was less than `QUIET_SECONDS` ago; it takes some tens of milliseconds."""
         if time.monotonic() - self._collected_at < QUIET_SECONDS:
             return
-        # What was alive at the last time may have become garbage since: it is looked at as well.
+        # Objects that were in use the last time may be garbage by now, so they are unfrozen first.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -71,6 +71,7 @@ class QuietCollections:
 MAX_STILL: Final = 1.0
 """Seconds without a sign of life after which a thread stands still."""
 LOOK_SECONDS: Final = 0.25
+"""Time between two looks of the watchdog."""
 PROCESS: Final = "process"
 """Label of the count of stalls of the whole process: it was stopped, its machine was suspended, or one thread kept the
 interpreter to itself. The watchdog sees them by being late itself."""
@@ -84,12 +85,13 @@ class Watched:
     moved_at: Callable[[], float | None]
     """Return the monotonic time of its last sign of life, in seconds; None while it has nothing to do."""
     thread: Callable[[], int | None]
+    """Return the thread's identifier; None: it has not started."""
     stalls: int = 0
     still: bool = False
 
 
 class Watchdog:
-    """Looks at threads, and counts and logs those that stand still. `look` decides, `start` runs it on a thread."""
+    """Counts and logs threads that stand still. `look` decides which ones do; `start` runs it on its own thread."""
 
     def __init__(self) -> None:
         self._watched: list[Watched] = []

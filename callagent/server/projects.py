@@ -1,4 +1,4 @@
-"""Agent projects: which kind a folder holds, how one is opened, which answers which number, and how one is checked."""
+"""Agent projects: which kind a folder holds, how one is opened, which of them answers which number, and checks."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def _open_named_model(name: str, section: ModelSection) -> LanguageModel:
     return _open_one_model(ModelFallback(name=name), section)
 
 
-def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageModel:
-    kind = asked.name.partition("/")[0]
+def _open_one_model(entry: ModelFallback, section: ModelSection) -> LanguageModel:
+    kind = entry.name.partition("/")[0]
     own = getattr(section.providers, kind, None) or ModelProviderSettings()
-    base_url = asked.base_url or own.base_url
-    key = asked.api_key.get_secret_value()
-    # A key goes to its provider's server or to the one that the operator put in its place. A fallback at another server
-    # must not be sent it.
-    if not key and asked.base_url in ("", section.base_url, own.base_url):
+    base_url = entry.base_url or own.base_url
+    key = entry.api_key.get_secret_value()
+    # A provider's key goes to the provider's server or to the one that the operator put in its place, and never to a
+    # fallback at another server.
+    if not key and entry.base_url in ("", section.base_url, own.base_url):
         key = own.api_key.get_secret_value()
     settings = ProviderSettings(
         base_url=base_url,
@@ -140,11 +140,11 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
         total_timeout=section.total_timeout,
         fallback=_open_larger_model(section) if kind == "functiongemma" else None,
     )
-    model = open_model(asked.name, settings)
+    model = open_model(entry.name, settings)
     provider = declarations().get(kind)
     if provider is not None and not key and provider.needs_key(base_url):
         raise ConfigError(
-            f"model '{asked.name}' needs a key: set {provider.keys[0]}, or model.base_url to a server that needs none"
+            f"model '{entry.name}' needs a key: set {provider.keys[0]}, or model.base_url to a server that needs none"
         )
     return model
 
@@ -153,7 +153,7 @@ def _open_larger_model(section: ModelSection) -> LanguageModel | None:
     """Return the model that answers what FunctionGemma leaves to a larger one; None if the settings name none."""
     name = section.functiongemma.fallback
     if name.startswith("functiongemma/"):
-        raise ConfigError(f"model.functiongemma.fallback '{name}': another model is needed")
+        raise ConfigError(f"model.functiongemma.fallback '{name}' is FunctionGemma itself; name another model")
     return _open_one_model(ModelFallback(name=name), section) if name else None
 
 
@@ -179,7 +179,7 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
     try:
         project = kind.load(path, model, pool, settings)
         await pool.start()
-        # What the project's files and Python have to be asked is asked now; the first caller is not to wait for it.
+        # The project's files and Python are asked for all they declare now, so that no caller waits for it.
         await project.prepare()
         if kind.serves_without_failed_imports:
             await _log_import_failures(kind, pool, project.name)
@@ -221,8 +221,8 @@ def _tool_seconds(config: Config) -> float:
     """Return the seconds of a tool without a deadline of its own: the platform's default, or the settings' if less."""
     limits = config.limits
     # Only a value that somebody has set counts: the default of `function_seconds` is for flow projects.
-    said = [limits.function_seconds] if "function_seconds" in limits.model_fields_set else []
-    return min(TOOL_SECONDS, limits.slow_function_seconds, *said)
+    configured = [limits.function_seconds] if "function_seconds" in limits.model_fields_set else []
+    return min(TOOL_SECONDS, limits.slow_function_seconds, *configured)
 
 
 # Messages -------------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def _smtp(config: Config) -> MessageSender:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What answers a call."""
+    """The project that answers a call, and its settings for the number that was called."""
 
     project: AgentProject
     environment: str
@@ -362,7 +362,7 @@ def check(path: Path, *, as_json: bool) -> int:
     """Print the findings of a check; return the exit status, 1 if there are errors."""
     kind = _kind_of(path)
     report = kind.check(path)
-    # An import runs the project's code; it would stumble over the same errors and explain them worse.
+    # An import runs the project's code, which would fail because of the same errors and explain them worse.
     if not report.errors:
         report = asyncio.run(_with_imports(kind, path, report))
     if as_json:
@@ -400,24 +400,24 @@ def chat(config: Config, options: argparse.Namespace) -> int:
         channel=options.channel,
         variant=options.variant,
         language=options.lang,
-        at=instant(options.at),
+        at=parse_instant(options.at),
     )
-    asked = ChatOptions(
+    chat_options = ChatOptions(
         caller=options.caller,
         callee=options.callee,
-        headers=dict(_header(each) for each in options.sip_header),
+        headers=dict(_parse_header(each) for each in options.sip_header),
         environment=options.env,
         as_json=options.json,
     )
     messages = options.message
     if options.input_file:
-        messages = _lines(options.input_file)
-    asyncio.run(_chat(config, options.project, settings, asked, messages))
+        messages = _read_lines(options.input_file)
+    asyncio.run(_chat(config, options.project, settings, chat_options, messages))
     return 0
 
 
 async def _chat(
-    config: Config, path: Path, settings: FlowSettings, asked: ChatOptions, messages: list[str] | None
+    config: Config, path: Path, settings: FlowSettings, options: ChatOptions, messages: list[str] | None
 ) -> None:
     from callagent.testing import run_chat
 
@@ -425,14 +425,14 @@ async def _chat(
     try:
         project = await open_project(path, model, config, settings)
         try:
-            await run_chat(project, messages, asked, sys.stdout)
+            await run_chat(project, messages, options, sys.stdout)
         finally:
             await project.close()
     finally:
         await model.close()
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -454,7 +454,7 @@ def _kind_of(path: Path) -> ProjectKind:
     )
 
 
-def instant(text: str | None) -> datetime | None:
+def parse_instant(text: str | None) -> datetime | None:
     """Return the time that the option `--at` names. Raises `UserError`."""
     try:
         return datetime.fromisoformat(text) if text else None
@@ -462,7 +462,7 @@ def instant(text: str | None) -> datetime | None:
         raise UserError(f"--at '{text}' is not a time such as 2026-03-02T09:30:00") from None
 
 
-def _header(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UserError(f"--sip-header '{text}' is not NAME=VALUE")

@@ -66,7 +66,7 @@ class Recovery:
         _complete(record, lost.alive_at)
         async with self._free:
             if lost.end_attempts < END_FUNCTION_ATTEMPTS:
-                # Even if it fails, the record of the call is written.
+                # The record of the call is written even if this fails.
                 with log.contain("end_function_failed", call=record.id):
                     await self._run_end_function(lost)
         # Stored before it is published: the receiver of a webhook may fetch the record at once.
@@ -91,7 +91,7 @@ class Recovery:
             async with asyncio.timeout(self._end_seconds):
                 if await agent.end(EndReason(record.end_reason), attempt, record.hang_up_headers):
                     record.end_function = "done"
-            _take_over(record, agent)
+            _copy_effects(record, agent)
         finally:
             async with asyncio.timeout(OPENING_SECONDS):
                 await agent.close()
@@ -149,7 +149,7 @@ def _handoff(record: CallRecord) -> MutableJsonObject | None:
     return {"destination": record.handoff_destination, "reason": record.handoff_reason}
 
 
-def _take_over(record: CallRecord, agent: Agent) -> None:
+def _copy_effects(record: CallRecord, agent: Agent) -> None:
     """Copy what the end function has changed into the record."""
     after = agent.record()
     record.state, record.metrics = after.state, after.metrics
@@ -165,4 +165,4 @@ def _remove_dead_heartbeats(writer: RecordWriter) -> None:
             try:
                 remove_heartbeat(path, owner)
             except OSError as error:
-                log.warning("sign_of_life_not_removed", error=str(error))
+                log.warning("heartbeat_not_removed", error=str(error))

@@ -23,11 +23,16 @@ from callagent.legs import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
 from callagent.observability import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_shared_disk
-from callagent.server.admission import Admission, calls_that_fit
+from callagent.server.admission import Admission, raise_descriptor_limit
 from callagent.server.listeners import Signalling, SignallingLimits, host_and_port, open_http
 from callagent.server.observers import Observers, redaction_of
 from callagent.server.outbound import place_call, resolve_target
-from callagent.server.process_health import QuietCollections, Watchdog, calm_collector, share_arenas
+from callagent.server.process_health import (
+    QuietCollections,
+    Watchdog,
+    limit_malloc_arenas,
+    reduce_garbage_collection,
+)
 from callagent.server.projects import Route, Router, open_language_model
 from callagent.server.recovery import Recovery
 from callagent.server.speech import CallSpeech
@@ -50,17 +55,17 @@ def run(config: Config, project: Path) -> int:
     """Run `callagent serve` until a signal ends it; return the exit status."""
     logs.configure(config.log.level, json=config.log.json_lines, redact=redaction_of(config).value)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    share_arenas()
-    config = _within_descriptors(config)
+    limit_malloc_arenas()
+    config = _fit_to_descriptors(config)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, project))
     return 0
 
 
-def _within_descriptors(config: Config) -> Config:
+def _fit_to_descriptors(config: Config) -> Config:
     """Raise the limit of file descriptors to what `limits.calls` needs; if that is refused, lower `limits.calls`."""
     wanted = config.limits.calls
-    calls = calls_that_fit(wanted)
+    calls = raise_descriptor_limit(wanted)
     if calls == wanted:
         return config
     log.warning(
@@ -87,10 +92,10 @@ async def serve(config: Config, project: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await Server.open(config, project, stack)
         lines = await server.listen(stack)
-        # It takes 60 ms. Before the server says that it is ready, no caller waits for that.
-        calm_collector()
-        # Before the lines: whoever has read that the server is ready may already ask it to stop.
-        server.heed_signals()
+        # This takes 60 ms, for which no caller waits as long as the server has not said that it is ready.
+        reduce_garbage_collection()
+        # Signals are handled before the lines appear: whoever has read them may already ask the server to stop.
+        server.handle_signals()
         for line in lines:
             print(line, flush=True)  # noqa: T201
         await server.serve()
@@ -145,7 +150,7 @@ class Server:
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, MeteredModel(model), stack)
-        # After the projects, whose mistakes are found within a second; loading models of speech can take half a minute.
+        # Speech comes after the projects, whose mistakes show within a second: its models can take half a minute.
         speech = await CallSpeech.open(config.speech, stack)
         await speech.prepare(router.projects())
         phone_numbers.prepare()
@@ -164,7 +169,7 @@ class Server:
             lines += await self._listen_sip(stack)
         if self._config.http.enabled:
             lines += await self._listen_http(stack)
-        # Only now: while everything is opened and loaded, the loop may stand still for longer than calls could bear.
+        # The watchdog starts last: while everything is opened, the loop may stand still for longer than calls allow.
         self._watchdog.watch_loop()
         if self._signalling is not None:
             pump = self._signalling.pump
@@ -173,7 +178,7 @@ class Server:
         stack.callback(self._watchdog.stop)
         return lines
 
-    def heed_signals(self) -> None:
+    def handle_signals(self) -> None:
         """Have SIGTERM and SIGINT end `serve` from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -185,7 +190,7 @@ class Server:
         # From here on new calls get 503, and `/ready` says so: a load balancer sends them elsewhere.
         self._admission.draining = True
         log.info("draining", calls=len(self._calls))
-        # Whoever is in a hurry sends a second signal while the calls finish.
+        # A second signal ends the wait for the calls to finish.
         again = asyncio.create_task(self._signals.get())
         await self._wait({again}, self._config.limits.drain_seconds)
         at_once = again.done()
@@ -243,18 +248,18 @@ class Server:
         """Run a call of the Session API, which was admitted, with the project that its client chose."""
         return self._begin(leg, Route(project, self._router.environment(project.name)), watcher)
 
-    async def dial(self, asked: DialRequest) -> str:
+    async def dial(self, request: DialRequest) -> str:
         """Place a call; return its identifier. The project is that of the number it comes from.
 
         Raises `CallagentError`.
         """
-        route = self._router.route(asked.from_number or None)
+        route = self._router.route(request.from_number or None)
         if route is None or self._signalling is None:
-            raise DialRefused(f"no project answers for number '{asked.from_number}'")
+            raise DialRefused(f"no project answers for number '{request.from_number}'")
         try:
-            leg = await place_call(asked, self._config, self._signalling.legs)
+            leg = await place_call(request, self._config, self._signalling.legs)
         except DialRefused as refusal:
-            self._admission.is_within(refusal.limit, trunk=asked.trunk)
+            self._admission.report_limit(refusal.limit, trunk=request.trunk)
             raise
         self._begin(leg, route)
         return leg.info.call_id
@@ -266,7 +271,7 @@ class Server:
             undo.pop_all()
         # From here on nothing may fail: the counts of started and ended calls have to agree.
         self._observers.started(leg.info)
-        self._admission.callers.began(leg.info)
+        self._admission.callers.add_call(leg.info)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
         return task
@@ -317,7 +322,7 @@ class Server:
                 # `Call.run` has a boundary of its own. If even that fails, nobody is left on a silent line.
                 self._refuse(call.leg, EndReason.ERROR)
         finally:
-            self._admission.callers.ended(call.leg.info)
+            self._admission.callers.remove_call(call.leg.info)
             del self._calls[call.leg.info.call_id]
             if not self._calls:
                 self._collections.collect_if_due()
@@ -343,7 +348,7 @@ class Server:
             stack,
             SignallingLimits(
                 self._config.limits.transfer_attempts,
-                lambda limit, trunk: self._admission.is_within(limit, trunk=trunk),
+                lambda limit, trunk: self._admission.report_limit(limit, trunk=trunk),
             ),
         )
         addresses = self._signalling.addresses

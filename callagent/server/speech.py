@@ -33,7 +33,7 @@ def speech_options(settings: SpeechSettings) -> speech.SpeechOptions:
         voice_cache=Path(settings.voice_cache) if settings.voice_cache else None,
         providers={name: _provider(getattr(providers, name)) for name in names},
         voice_names=speech.VoiceNames(
-            {(like.provider.lower(), like.name): tuple(like.instead.items()) for like in settings.voices}
+            {(voice.provider.lower(), voice.name): tuple(voice.instead.items()) for voice in settings.voices}
         ),
     )
 
@@ -41,7 +41,7 @@ def speech_options(settings: SpeechSettings) -> speech.SpeechOptions:
 def check_languages(settings: SpeechSettings) -> None:
     """Check that providers know the language. Raises `ConfigError` if the preferred recogniser or voice does not.
 
-    The others of a line-up are only warned of. Voices that replace others must be of a known provider.
+    About the others of a line-up it only logs a warning. Voices that replace others must be of a known provider.
     """
     providers = speech_options(settings).providers
     for role, names, languages_of in (
@@ -55,13 +55,13 @@ def check_languages(settings: SpeechSettings) -> None:
             known = ", ".join(sorted(languages or ()))
             if not place:
                 raise ConfigError(
-                    f"speech.language '{settings.language}' is not one of the {role} '{name}' (it knows {known}); "
-                    "choose another, or another language"
+                    f"speech.language '{settings.language}' is unknown to the {role} '{name}', which knows {known}; "
+                    f"choose another {role}, or another language"
                 )
             log.warning("language_not_known", role=role, provider=name, language=settings.language, known=known)
-    for like in settings.voices:
-        if unknown := [name for name in like.instead if not speech.is_known_voice(name)]:
-            raise ConfigError(f"speech.voices: '{unknown[0]}' is not a provider of voices; choose one of the README's")
+    for voice in settings.voices:
+        if unknown := [name for name in voice.instead if not speech.is_known_voice(name)]:
+            raise ConfigError(f"speech.voices: '{unknown[0]}' is not a provider of voices; choose one from the README")
 
 
 def open_sounds(settings: SpeechSettings) -> Sounds:
@@ -114,8 +114,8 @@ class CallSpeech:
 
     @property
     def lineups(self) -> list[Lineup[Any]]:
-        heard = [self.recognizer.lineup] if isinstance(self.recognizer, speech.FailoverRecognizer) else []
-        return [self.voice.lineup, *heard]
+        recognizers = [self.recognizer.lineup] if isinstance(self.recognizer, speech.FailoverRecognizer) else []
+        return [self.voice.lineup, *recognizers]
 
     async def prepare(self, projects: Iterable[AgentProject]) -> None:
         """Synthesise the phrases that projects name, so that the first caller does not wait for them."""
@@ -150,8 +150,8 @@ class CallSpeech:
         spoken = PronouncingVoice(self.voice, project)
         voice = speech.ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
         timed = speech.TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
-        told = emit if watcher is None else _in_order(watcher, emit)
-        return TurnManager(caller, timed, told, times, self.sounds)
+        emit_to_all = emit if watcher is None else _in_order(watcher, emit)
+        return TurnManager(caller, timed, emit_to_all, times, self.sounds)
 
     def utterances(self) -> WholeUtterances:
         """Return what recognises and speaks whole utterances outside of calls."""
@@ -194,7 +194,7 @@ def _in_order(*callbacks: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], 
 
 
 FEED_SPEED: Final = 10.0
-"""How many times faster than real time an utterance is fed: recognisers have queues for the audio of a call."""
+"""How many times faster than real time an utterance is fed; recognisers' queues are made for the audio of calls."""
 _FEED_BYTES: Final = 25 * FRAME_BYTES
 """Fed without a pause: 0.5 s of audio."""
 SPEAKING_SECONDS: Final = 30.0
@@ -225,7 +225,7 @@ class WholeUtterances:
     async def recognise(self, pcm: bytes) -> str:
         """Return the transcript of an utterance. Raises `ProviderError`."""
         if self._recognizer is None:
-            raise ProviderError("no recogniser is set up")
+            raise ProviderError("no recogniser is set up; name one in speech.recognizer")
         final: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def take(transcript: speech.Transcript) -> None:
@@ -235,7 +235,7 @@ class WholeUtterances:
         stream = await self._recognizer.open(take)
         try:
             stream.begin(speech.RecognizerSettings(self._language))
-            # In steps, with pauses between them: a queue that is full would drop audio.
+            # The audio is fed in steps with pauses between them, because a queue that is full would drop audio.
             for start in range(0, len(pcm), _FEED_BYTES):
                 for frame in range(start, min(start + _FEED_BYTES, len(pcm)), FRAME_BYTES):
                     stream.feed(pcm[frame : frame + FRAME_BYTES].ljust(FRAME_BYTES, b"\0"))

@@ -17,11 +17,11 @@ def test_a_number_has_so_many_calls_at_once() -> None:
     limits = CallerLimits(2, 100)
     for _ in range(2):
         assert limits.admit(CALL, 0.0) is None
-        limits.began(CALL)
+        limits.add_call(CALL)
     assert limits.admit(CALL, 0.0) == "caller_calls"
     assert limits.over_at_once(CALL) == "caller_calls"
     assert limits.admit(replace(CALL, caller="+442079460001"), 0.0) is None
-    limits.ended(CALL)
+    limits.remove_call(CALL)
     assert limits.admit(CALL, 0.0) is None
 
 
@@ -50,14 +50,14 @@ def test_who_has_no_number_of_their_own_is_not_counted(info: CallInfo) -> None:
     limits = CallerLimits(1, 1, {"pbx"})
     for _ in range(5):
         assert limits.admit(info, 0.0) is None
-        limits.began(info)
+        limits.add_call(info)
         assert limits.over_at_once(info) is None
 
 
 @pytest.mark.parametrize("written", ["+44 20 7946 0000", "+44-20-7946-0000", "+44(0)2079460000", "+442079460000"])
 def test_a_number_is_one_however_it_is_written(written: str) -> None:
     limits = CallerLimits(1, 5)
-    limits.began(CALL)
+    limits.add_call(CALL)
     assert limits.admit(replace(CALL, caller=written), 0.0) == "caller_calls"
 
 
@@ -78,8 +78,8 @@ def test_what_is_remembered_of_callers_is_bounded() -> None:
     for number in range(MAX_CALLERS + 100):
         info = replace(CALL, caller=f"+4420{number:08d}")
         assert limits.admit(info, 0.0) is None
-        limits.began(info)
-        limits.ended(info)
+        limits.add_call(info)
+        limits.remove_call(info)
     assert len(limits._recent) == MAX_CALLERS
     assert not limits._live
     assert limits.admit(info, 1.0) == "caller_calls_per_minute"

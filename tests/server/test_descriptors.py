@@ -24,10 +24,10 @@ from tests.sip.test_connections import make_certificate
 
 RAISE = """
 import resource, sys
-from callagent.server.admission import calls_that_fit
+from callagent.server.admission import raise_descriptor_limit
 soft, hard, calls = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-print(calls_that_fit(calls), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(raise_descriptor_limit(calls), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 FEW = SERVER_DESCRIPTORS + FREE_DESCRIPTORS + 10 * CALL_DESCRIPTORS
 

@@ -44,7 +44,7 @@ def make(count):
 full = []
 gc.callbacks.append(lambda phase, info: full.append(info) if info["generation"] == 2 and phase == "stop" else None)
 old = Cycle()
-process_health.calm_collector()
+process_health.reduce_garbage_collection()
 full.clear()
 make(200_000)
 print(len(full))

@@ -115,7 +115,7 @@ def test_where_functiongemma_calls_nothing_the_configured_fallback_answers() -> 
     assert fallback("") is None
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
         fallback("openai/gpt-4.1-mini")
-    with pytest.raises(ConfigError, match="another model is needed"):
+    with pytest.raises(ConfigError, match="name another model"):
         fallback("functiongemma/vllm")
 
 

@@ -31,9 +31,9 @@ def test_what_voices_know_by_their_names() -> None:
 
 def test_the_preferred_engines_have_to_know_the_language() -> None:
     check_languages(SpeechSettings())
-    with pytest.raises(ConfigError, match="'de-DE' is not one of the recognizer 'local'"):
+    with pytest.raises(ConfigError, match="'de-DE' is unknown to the recognizer 'local'"):
         check_languages(SpeechSettings(language="de-DE"))
-    with pytest.raises(ConfigError, match="'de-DE' is not one of the voice 'deepgram'"):
+    with pytest.raises(ConfigError, match="'de-DE' is unknown to the voice 'deepgram'"):
         check_languages(SpeechSettings(language="de-DE", recognizer=("deepgram",), voice=("deepgram",)))
     spare = SpeechSettings(language="de-DE", recognizer=("deepgram", "local"), voice=("elevenlabs", "local"))
     check_languages(spare)
