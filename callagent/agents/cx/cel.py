@@ -1,7 +1,7 @@
-"""Parser and evaluator of the Common Expression Language (https://github.com/google/cel-spec), as far as apps use it.
+"""Parser and evaluator of the Common Expression Language (CEL, https://github.com/google/cel-spec) for apps.
 
-Conditions are evaluated beside the calls, so depth, length and steps are bounded. `docs/adr/0006-cel-evaluator.md` says
-why no library is used.
+Conditions are evaluated in the process of the calls, so depth, length and steps are bounded.
+`docs/adr/0006-cel-evaluator.md` says why no library is used.
 
 Supported are literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`,
 `int() uint() double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains
@@ -29,7 +29,7 @@ MAX_CHARACTERS = 20_000
 """Characters of one condition."""
 MAX_STEPS = 2000
 """Items that macros visit in one evaluation, nested ones included."""
-_CHECKED_CONSTANTS = ("timestamp", "duration")
+_CHECKED_WHEN_PARSED = ("timestamp", "duration")
 _TOO_DEEP = "nested too deeply"
 _MACROS = ("all", "exists", "exists_one", "filter", "map")
 # Binary operators from the loosest to the tightest (langdef.md, "Syntax"); those of one level associate to the left.
@@ -44,15 +44,15 @@ def is_true(value: object) -> bool:
 
 
 class Expression:
-    """A condition, parsed once and evaluated often. Making one raises ValueError when it cannot be parsed."""
+    """A condition, parsed once and evaluated often. The constructor raises ValueError for an invalid condition."""
 
     def __init__(self, text: str, truth: Truth = is_true) -> None:
         if len(text) > MAX_CHARACTERS:
             raise ValueError(f"longer than {MAX_CHARACTERS} characters")
         try:
-            self._evaluate = _Parser(tokens(text), truth).parse()
+            self._evaluate = _Parser(tokenize(text), truth).parse()
         except RecursionError:
-            # `MAX_DEPTH` holds for nested subexpressions; Python's own limit may come first deep inside the server.
+            # Where the stack is deep already, Python's own limit may be reached before `MAX_DEPTH`.
             raise ValueError(_TOO_DEEP) from None
 
     def evaluate(self, names: Names) -> object:
@@ -67,13 +67,13 @@ class Expression:
 
 
 class _Steps:
-    """The steps that are left to one evaluation."""
+    """The number of steps that one evaluation has left."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
 
     def use(self, count: int) -> None:
-        """Take steps. Raises ValueError when there are not as many left."""
+        """Subtract steps. Raises ValueError if there are not enough left."""
         self._left -= count
         if self._left < 0:
             raise ValueError(f"goes through more than {MAX_STEPS} items")
@@ -81,7 +81,7 @@ class _Steps:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What a subexpression is evaluated with: variables, and the steps left to the whole evaluation."""
+    """The context of a subexpression: its variables, and the steps that the whole evaluation has left."""
 
     names: Names
     steps: _Steps
@@ -92,7 +92,7 @@ class _Scope:
 
 
 Node = Callable[[_Scope], object]
-"""A parsed subexpression: called with a scope it returns its value."""
+"""A parsed subexpression: a function that returns its value in a scope."""
 
 
 class _Parser:
@@ -102,24 +102,24 @@ class _Parser:
     `ConditionalAnd`, `Relation` to `Multiplication`, `Unary`, `Member`, `Primary`.
     """
 
-    def __init__(self, found: Sequence[Token], truth: Truth) -> None:
-        self._tokens = found
+    def __init__(self, tokens: Sequence[Token], truth: Truth) -> None:
+        self._tokens = tokens
         self._truth = truth
-        self._place = 0
+        self._index = 0
         self._depth = 0
 
     def parse(self) -> Node:
         """Parse all tokens."""
         node = self._ternary()
-        if self._place != len(self._tokens):
-            raise ValueError(f"'{self._tokens[self._place].text}' is not expected")
+        if self._index != len(self._tokens):
+            raise ValueError(f"'{self._tokens[self._index].text}' is not expected")
         return node
 
     def _ternary(self) -> Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
-        node, truth = self._either(), self._truth
+        node, truth = self._conditional_or(), self._truth
         if self._accept("?"):
             # The else part is a ternary again, so `?:` associates to the right.
             condition, first = node, self._ternary()
@@ -129,29 +129,29 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _either(self) -> Node:
-        nodes = [self._both()]
+    def _conditional_or(self) -> Node:
+        nodes = [self._conditional_and()]
         while self._accept("||"):
-            nodes.append(self._both())
+            nodes.append(self._conditional_and())
         return nodes[0] if len(nodes) == 1 else _logical(nodes, self._truth, decides=True)
 
-    def _both(self) -> Node:
-        nodes = [self._level(0)]
+    def _conditional_and(self) -> Node:
+        nodes = [self._binary_level(0)]
         while self._accept("&&"):
-            nodes.append(self._level(0))
+            nodes.append(self._binary_level(0))
         return nodes[0] if len(nodes) == 1 else _logical(nodes, self._truth, decides=False)
 
-    def _level(self, level: int) -> Node:
+    def _binary_level(self, level: int) -> Node:
         if level == len(_LEVELS):
             return self._unary()
-        node = self._level(level + 1)
+        node = self._binary_level(level + 1)
         while (sign := self._accept(*_LEVELS[level])) is not None:
-            node = _binary(sign, node, self._level(level + 1))
+            node = _binary(sign, node, self._binary_level(level + 1))
         return node
 
     def _unary(self) -> Node:
         signs = []
-        # In a loop, not by recursion: `!!!!…` is not nesting, and would reach Python's limit before ours.
+        # A loop, because `!!!!…` is no nesting and recursion would reach Python's limit before `MAX_DEPTH`.
         while (sign := self._accept("!", "-")) is not None:
             signs.append(sign)
         node, truth = self._member(), self._truth
@@ -164,7 +164,7 @@ class _Parser:
         # `a.b[c].d()` is read from left to right; each step wraps the node before it.
         while True:
             if self._accept("."):
-                name = self._name()
+                name = self._expect_name()
                 node = self._method(name, node) if self._accept("(") else _field(node, name)
             elif self._accept("["):
                 key = self._ternary()
@@ -174,11 +174,11 @@ class _Parser:
                 return node
 
     def _primary(self) -> Node:
-        token = self._take()
+        token = self._next_token()
         if token.kind == "value":
             return _Constant(token.value)
         if token.kind == "name":
-            return self._named(token.text)
+            return self._identifier(token.text)
         if token.text == "(":
             node = self._ternary()
             self._expect(")")
@@ -187,13 +187,13 @@ class _Parser:
             items = self._arguments("]")
             return lambda scope: [item(scope) for item in items]
         if token.text == "{":
-            return self._map()
+            return self._map_literal()
         raise ValueError(f"'{token.text}' is not expected")
 
-    def _named(self, name: str) -> Node:
+    def _identifier(self, name: str) -> Node:
         if name in _CONSTANTS:
             return _Constant(_CONSTANTS[name])
-        # `has` takes a path and not a value: evaluating `a.b` where there is no `b` is the error that it avoids.
+        # `has` takes a path and not a value, because the value of `a.b` without a `b` is an error.
         if name == "has" and self._accept("("):
             return self._has()
         if self._accept("("):
@@ -201,10 +201,10 @@ class _Parser:
         return _field(lambda scope: scope.names, name)
 
     def _has(self) -> Node:
-        """Parse `has(a.b.c)`: whether the path leads to a value that is not null."""
-        path = [self._name()]
+        """Parse `has(a.b.c)`, which is true if the path leads to a value that is not null."""
+        path = [self._expect_name()]
         while self._accept("."):
-            path.append(self._name())
+            path.append(self._expect_name())
         self._expect(")")
 
         def has(scope: _Scope) -> bool:
@@ -217,11 +217,11 @@ class _Parser:
 
     def _method(self, name: str, owner: Node) -> Node:
         if name in _MACROS:
-            variable = self._name()
+            variable = self._expect_name()
             self._expect(",")
             bodies = self._arguments(")")
             if len(bodies) != 1 and not (name == "map" and len(bodies) == 2):
-                raise ValueError(f"{name}() takes a name and an expression")
+                raise ValueError(f"{name}() takes a variable's name and an expression")
             return _macro(name, owner, variable, bodies, self._truth)
         return self._function(name, [owner, *self._arguments(")")])
 
@@ -231,13 +231,13 @@ class _Parser:
             raise ValueError(f"there is no {name}()")
         counts, function = found
         if len(arguments) not in counts:
-            raise ValueError(f"{name}() is given the wrong arguments")
-        if name in _CHECKED_CONSTANTS and isinstance(arguments[0], _Constant):
+            raise ValueError(f"{name}() has the wrong number of arguments")
+        if name in _CHECKED_WHEN_PARSED and isinstance(arguments[0], _Constant):
             # A malformed constant is found when the condition is parsed, so that `check` reports it.
             return _Constant(function(arguments[0].value))
         return lambda scope: function(*(argument(scope) for argument in arguments))
 
-    def _map(self) -> Node:
+    def _map_literal(self) -> Node:
         pairs: list[tuple[Node, Node]] = []
         while not self._accept("}"):
             if pairs:
@@ -258,10 +258,10 @@ class _Parser:
     # Tokens -------------------------------------------------------------------------------------------------------
 
     def _accept(self, *texts: str) -> str | None:
-        if self._place < len(self._tokens):
-            token = self._tokens[self._place]
+        if self._index < len(self._tokens):
+            token = self._tokens[self._index]
             if token.kind != "value" and token.text in texts:
-                self._place += 1
+                self._index += 1
                 return token.text
         return None
 
@@ -269,14 +269,14 @@ class _Parser:
         if self._accept(text) is None:
             raise ValueError(f"'{text}' is missing")
 
-    def _take(self) -> Token:
-        if self._place == len(self._tokens):
-            raise ValueError("it ends too early")
-        self._place += 1
-        return self._tokens[self._place - 1]
+    def _next_token(self) -> Token:
+        if self._index == len(self._tokens):
+            raise ValueError("the expression ends too early")
+        self._index += 1
+        return self._tokens[self._index - 1]
 
-    def _name(self) -> str:
-        token = self._take()
+    def _expect_name(self) -> str:
+        token = self._next_token()
         if token.kind != "name":
             raise ValueError(f"'{token.text}' is not expected")
         return token.text
@@ -284,7 +284,7 @@ class _Parser:
 
 @dataclass(frozen=True, slots=True)
 class _Constant:
-    """A node whose value is known when it is parsed."""
+    """A node whose value is known after parsing."""
 
     value: object
 
@@ -303,19 +303,22 @@ def _field(owner: Node, name: str) -> Node:
 
 
 def _logical(nodes: Sequence[Node], truth: Truth, *, decides: bool) -> Node:
-    """Return `&&` or `||` of nodes. As in CEL, an operand that decides outweighs an error of another, in any order."""
+    """Return `&&` or `||` of nodes. As in CEL, if any operand decides the result, errors of others are ignored.
+
+    `decides`: the operand that decides, False for `&&` and True for `||`.
+    """
 
     def logical(scope: _Scope) -> bool:
-        failed: Exception | None = None
+        first_error: Exception | None = None
         for node in nodes:
             try:
                 if truth(node(scope)) is decides:
                     return decides
             except _ERRORS as error:
-                # Kept, because a later operand may decide: `x.missing == 1 || true` is true.
-                failed = failed or error
-        if failed is not None:
-            raise failed
+                # The error is kept, because a later operand may decide: `x.missing == 1 || true` is true.
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
         return not decides
 
     return logical
@@ -336,36 +339,36 @@ def _binary(sign: str, left: Node, right: Node) -> Node:
 
 
 def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth: Truth) -> Node:
-    """Return `owner.name(variable, body)` such as `list.all(x, x > 0)`; of a map the keys are visited.
+    """Return `owner.name(variable, body)` such as `list.all(x, x > 0)`; if the owner is a map, its keys are visited.
 
-    `map` may have two bodies, a condition before the value.
+    The macro `map` may have two bodies: a condition and a value.
     """
 
     def macro(scope: _Scope) -> object:
         items = owner(scope)
         if not isinstance(items, Collection):
             raise ValueError(f"{name}() requires a list or a map")
-        # Counted before the first body runs: nested macros multiply, and nothing may be spent beyond the bound.
+        # The steps are counted before the first body runs, because nested macros multiply them.
         scope.steps.use(len(items))
         scopes = [scope.with_name(variable, item) for item in items]
         if name == "map":
             *conditions, body = bodies
             return [body(each) for each in scopes if all(truth(condition(each)) for condition in conditions)]
-        held = [truth(bodies[0](each)) for each in scopes]
+        results = [truth(bodies[0](each)) for each in scopes]
         match name:
             case "all":
-                return all(held)
+                return all(results)
             case "exists":
-                return any(held)
+                return any(results)
             case "exists_one":
-                return sum(held) == 1
-        return [item for item, kept in zip(items, held, strict=True) if kept]
+                return sum(results) == 1
+        return [item for item, result in zip(items, results, strict=True) if result]
 
     return macro
 
 
-# Alternatives in an order that matters: hexadecimal before decimal, floating point before whole numbers, raw texts
-# (`r"…"`) and texts in three quotes before names and texts in one.
+# The order of the alternatives matters: hexadecimal before decimal, floating point before whole numbers, raw texts
+# (`r"…"`) and texts in three quotes before names and texts in one quote.
 _TOKEN = re.compile(
     r"\s*(?:(?P<hex>0[xX][0-9a-fA-F]+)u?|(?P<float>\d*\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)|(?P<int>\d+)[uU]?"
     r"|(?P<raw>[rR](?:\"[^\"]*\"|'[^']*'))|(?P<text>\"\"\".*?\"\"\"|'''.*?'''|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
@@ -378,14 +381,16 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A token of an expression."""
+
     kind: str
     """`name`, `sign` or `value`."""
     text: str
     value: object = None
 
 
-def tokens(text: str) -> list[Token]:
-    """Split a text into tokens. Raises ValueError where it is not an expression."""
+def tokenize(text: str) -> list[Token]:
+    """Split a text into tokens. Raises ValueError for text that is not part of an expression."""
     found: list[Token] = []
     place, text = 0, text.rstrip()
     while place < len(text):
@@ -410,11 +415,11 @@ def _token(kind: str, text: str) -> Token:
             return Token("value", text, text[2:-1])
         case "text":
             width = 3 if text[:3] in ('"""', "'''") else 1
-            return Token("value", text, _ESCAPE.sub(_unescaped, text[width:-width]))
+            return Token("value", text, _ESCAPE.sub(_unescape, text[width:-width]))
     return Token(kind, text)
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     escaped = found[1]
     if len(escaped) > 1:
         return chr(int(escaped[1:], 16))

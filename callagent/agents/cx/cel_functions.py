@@ -1,7 +1,7 @@
-"""Operators and functions of CEL on Python values, and its timestamps and durations, to the nanosecond.
+"""Operators and functions of the Common Expression Language (CEL), with its timestamps and durations in nanoseconds.
 
 https://github.com/google/cel-spec/blob/master/doc/langdef.md ("Overflow", "Timezones", the functions of time). Operands
-that do not fit raise what Python raises for them.
+of unsuitable types raise Python's own exceptions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OFFSET = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A duration of at most about 292 years in either direction. Raises ValueError beyond."""
+    """A duration of at most about 292 years in either direction. The constructor raises ValueError for longer ones."""
 
     nanos: int
 
@@ -63,26 +63,26 @@ class Duration:
         seconds, nanos = divmod(abs(self.nanos), _SECOND)
         return f"{sign}{seconds}{_fraction(nanos)}s"
 
-    def whole(self, unit: int) -> int:
-        """Return how many units it has, truncated towards zero."""
+    def truncated_units(self, unit: int) -> int:
+        """Return the duration in a unit (of so many nanoseconds), truncated towards zero."""
         count = abs(self.nanos) // unit
         return -count if self.nanos < 0 else count
 
     def part(self, name: str) -> int:
         """Return a part such as `getHours`. Raises ValueError for parts that only timestamps have."""
         if name == "getMilliseconds":
-            # The milliseconds within the last second; all other parts count the whole duration.
+            # Only the milliseconds of the last second count; the other parts count the whole duration.
             milliseconds = abs(self.nanos) % _SECOND // _MILLISECOND
             return -milliseconds if self.nanos < 0 else milliseconds
         unit = {"getHours": "h", "getMinutes": "m", "getSeconds": "s"}.get(name)
         if unit is None:
             raise ValueError(f"a duration has no {name}()")
-        return self.whole(_UNITS[unit])
+        return self.truncated_units(_UNITS[unit])
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment in the years 1 to 9999. Raises ValueError beyond."""
+    """A moment in the years 1 to 9999. The constructor raises ValueError for others."""
 
     nanos: int
     """Nanoseconds since 1970, UTC."""
@@ -120,7 +120,7 @@ class Timestamp:
         return (_EPOCH + timedelta(microseconds=self.nanos // 1000)).astimezone(zone)
 
 
-# As CEL counts: months, days of the year and `getDayOfMonth` from 0, `getDate` from 1, Sunday is day 0 of the week.
+# CEL counts months, days of the year and `getDayOfMonth` from 0, `getDate` from 1; Sunday is day 0 of the week.
 _PARTS: Mapping[str, Callable[[datetime], int]] = {
     "getDate": lambda at: at.day,
     "getDayOfMonth": lambda at: at.day - 1,
@@ -148,11 +148,11 @@ def timestamp(value: object) -> Timestamp:
     if not 1 <= year <= 9999:
         raise ValueError("the timestamp is out of range")
     # `datetime` raises ValueError for a day that does not exist.
-    passed = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
-    # Python's datetime ends at microseconds, so fractions are counted apart.
+    since_epoch = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
+    # Python's datetime has microseconds only, so the fraction is added separately.
     nanos = int((found[7] or "")[:9].ljust(9, "0"))
     offset = _offset(found[8], found[9], found[10]) if found[8] else timedelta()
-    return Timestamp(_seconds(passed - offset) * _SECOND + nanos)
+    return Timestamp(_seconds(since_epoch - offset) * _SECOND + nanos)
 
 
 def duration(value: object) -> Duration:
@@ -185,8 +185,8 @@ def _part(name: str, value: object, *zone: object) -> int:
 
 
 def _nanos(number: str, unit: str) -> int:
-    """Return nanoseconds; what is less than one is cut off."""
-    # In whole numbers: a float has no nanoseconds left after some hundred days.
+    """Return nanoseconds; a fraction of one is cut off."""
+    # Integers are used, because a float of some hundred days is no longer exact to the nanosecond.
     whole, _, fraction = number.partition(".")
     if len(whole) > _MAX_DIGITS:
         raise ValueError("the duration is out of range")
@@ -256,7 +256,7 @@ OPERATORS: Mapping[str, Callable[..., object]] = {
     "-": lambda left, right: left - right,
     "*": _multiply,
     "/": _divide,
-    # The remainder has the sign of the dividend, as in CEL; that of Python's `%` has the divisor's.
+    # The remainder has the sign of the dividend, as in CEL; Python's `%` takes the sign of the divisor.
     "%": lambda left, right: int(math.fmod(left, right)),
     "[]": lambda left, right: left[right],
 }
@@ -300,4 +300,4 @@ FUNCTIONS: Mapping[str, tuple[Sequence[int], Callable[..., object]]] = {
     "trim": (_ONE, lambda text: text.strip()),
     **{name: ((1, 2), function) for name, function in part_functions().items()},
 }
-"""Function or method -> numbers of arguments that it takes (the receiver counts as one), and the function itself."""
+"""Function or method -> possible numbers of its arguments (the receiver counts as one), and the function itself."""

@@ -220,7 +220,9 @@ class CxProject:
         root = await self._first.prepare()
         # Where traffic is split, the first version stands for all.
         return list(
-            tree.tree_prompt_positions(root, variables, lambda node: engine.render(self.app, node.name, variables))
+            tree.tree_prompt_positions(
+                root, variables, lambda node: engine.render_instruction(self.app, node.name, variables)
+            )
         )
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> engine.CxAgent:

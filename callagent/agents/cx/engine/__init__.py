@@ -2,7 +2,7 @@
 
 from callagent.agents.cx.engine.agent import SESSION_START, CxAgent
 from callagent.agents.cx.engine.agent_tree import app_tools, build_tree
-from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render
+from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render_instruction
 from callagent.agents.cx.engine.platform_code import PlatformCode
 from callagent.agents.cx.engine.telephony import (
     ambient_sound_problem,
@@ -28,6 +28,6 @@ __all__ = [
     "other_tag_lines",
     "read_call_settings",
     "recording_folder",
-    "render",
+    "render_instruction",
     "telephony_variables",
 ]

@@ -16,12 +16,13 @@ from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 from callagent.models import LanguageModel
 
 SESSION_START = "<event>session start</event>"
-"""What the model and callbacks see of a call that begins."""
+"""Text that stands for the caller's words when a call begins, for the model and callbacks."""
 NO_ACTIVITY = "<context>no user activity detected for {seconds} seconds.</context>"
+"""Text that stands for the caller's words when the caller is silent."""
 
 
 def _observe_nothing(request: tree.ModelRequest) -> None:
-    """Do nothing: nobody records the requests."""
+    """Do nothing."""
 
 
 class CxAgent(tree.TreeAgent):
@@ -56,13 +57,13 @@ class CxAgent(tree.TreeAgent):
 
     async def start(self, emit: Emit) -> None:
         """Tell the app that the session starts; its answer is the greeting."""
-        # Before any word: the caller should not hear the room change in the middle of the greeting.
+        # The sound begins before the greeting, so that it does not set in while the agent speaks.
         if (sound := self._ambient_sound) is not None:
             emit(sound)
         await self.answer(tree.text_content("user", SESSION_START), emit)
 
     async def run_tool(self, name: str, arguments: JsonObject) -> object:
-        """Run a tool outside of any turn. None: the app has no such tool of its own."""
+        """Run a tool outside of any turn and return its result; None if the app has no such tool of its own."""
         return await self._platform_code.run_tool(name, arguments)
 
     def set_variables(self, variables: Mapping[str, object]) -> None:
@@ -70,7 +71,7 @@ class CxAgent(tree.TreeAgent):
         self.conversation.state.apply(variables)
 
     def take_payloads(self) -> Sequence[JsonValue]:
-        """Return what the turn gave for the client's screen; each payload once."""
+        """Return the payloads for the client's screen; each payload once."""
         return self._effects.take_payloads()
 
     def spans(self) -> TurnSpans:
@@ -78,7 +79,7 @@ class CxAgent(tree.TreeAgent):
         return self._effects.spans
 
     def end_metadata(self) -> MutableJsonObject:
-        """Return what `end_session` passed on: its parameters, reason and whether the session was escalated."""
+        """Return the parameters of `end_session`, its reason and whether the session was escalated."""
         return dict(self._effects.end_arguments)
 
     def client_tool_calls(self) -> list[JsonValue]:
@@ -109,23 +110,23 @@ class CxAgent(tree.TreeAgent):
         content = super()._caller_content(turn)
         if isinstance(turn, HandoffFailed) or turn.text or turn.digits:
             return content
-        # Apps are written against the platform's own words for a silence, so the tree's do not do.
+        # Apps expect the platform's own text for a silence, not that of the tree.
         return tree.text_content("user", NO_ACTIVITY.format(seconds=f"{self._call_settings.inactivity_timeout:g}"))
 
     async def _run(
         self, emit: Emit, invocation_id: str, content: tree.Content, decide: Callable[[tree.Ending], None]
     ) -> None:
-        self._effects.open(emit, decide)
-        # Words are first held back where a callback may replace them, then marked: marks belong to what is spoken.
+        self._effects.begin_turn(emit, decide)
+        # Words that a callback may replace are held back first; words are marked when they are spoken.
         speech = DeferredSpeech(lambda action: emit(self._effects.mark_speech(action)))
         self._platform_code.speech = speech
         await super()._run(speech.emit, invocation_id, content, decide)
-        # A turn that failed may not have come to the callback: what it answered before is said. An interrupted turn
-        # does not come here, and what it held back is never said.
+        # A failed turn may not have reached the `after_agent` callback: its held-back words are said now. Those of an
+        # interrupted turn, which does not get here, are never said.
         speech.release()
         self._consecutive_failures = self._consecutive_failures + 1 if self.failure is not None else 0
         settings = self._call_settings
-        # The tree says the fallback for each failed turn; `max_fallbacks` of them in a row are covered by it.
+        # The tree says the fallback for each failed turn; after more than `max_fallbacks` in a row the call ends.
         exhausted = 0 < settings.max_fallbacks < self._consecutive_failures
         if self.failure is not None and (settings.ends_on_error or exhausted):
             escalates = settings.ends_on_error and settings.escalates_on_error
@@ -136,7 +137,7 @@ class CxAgent(tree.TreeAgent):
         ending = super()._ending()
         if not isinstance(ending, Listen):
             return ending
-        # What the turn's code asked for wins over the app's settings for all turns.
+        # Settings that the turn's code made take precedence over the app's.
         listen, settings = ending.settings, self._call_settings
         silence = settings.inactivity_timeout if listen.no_input_timeout is None else listen.no_input_timeout
         barge_in = settings.barge_in if listen.barge_in is None else listen.barge_in

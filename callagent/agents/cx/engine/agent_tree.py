@@ -1,7 +1,7 @@
 """The tree of agents that the engine runs, built from an app's agents, tools, toolsets and guardrails.
 
-Tools of a kind that works here become tools that a worker runs. Kinds that need the platform's services are offered to
-the model all the same, because instructions name them, and say so when they are called.
+Tools of supported kinds become tools that a worker runs. Tools that need the platform's services are offered to the
+model, too, because instructions name them; when called, they answer that they are not available.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from callagent.json_values import JsonObject, JsonValue, number_at, object_at, t
 ASYNCHRONOUS_TIMEOUT = 60.0
 """Seconds for an asynchronous tool that names no `timeout`."""
 DESCRIBED_KINDS = ("pythonFunction", "mcpTool")
-"""Kinds of tools whose parameters a worker finds out."""
+"""Kinds of tools whose parameters a worker determines."""
 END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
 _AGENT_REQUEST: JsonObject = {
     "type": "object",
     "properties": {"request": {"type": "string"}},
     "required": ["request"],
 }
-_SYSTEM: Mapping[str, tuple[str, JsonObject]] = {
+_SYSTEM_DECLARATIONS: Mapping[str, tuple[str, JsonObject]] = {
     END_SESSION: (
         "End the conversation, or give it to a person.",
         {
@@ -60,74 +60,74 @@ def build_tree(app: format.CxApp, described: JsonObject, *, clients: bool = Fals
         described: declarations of Python and MCP tools by name, from a worker.
         clients: whether a client carries out client functions and shows widgets.
     """
-    return _TreeBuilder(app, described, clients=clients).node(app.root_agent)
+    return _TreeBuilder(app, described, clients=clients).build_node(app.root_agent)
 
 
 def agent_numbers(app: format.CxApp) -> dict[str, int]:
-    """Return the number by which the worker knows each agent: its place in alphabetical order."""
-    # `runtime/session.py` puts the agents into the same order; nothing else is agreed between the two processes.
+    """Return each agent's number in messages to the worker: its place in alphabetical order."""
+    # `runtime/session.py` in the worker numbers the agents in the same order.
     return {name: number for number, name in enumerate(sorted(app.agents))}
 
 
 def app_tools(app: format.CxApp, described: JsonObject) -> dict[str, Tool]:
-    """Return all tools that callbacks may have called, also those that no agent lists."""
+    """Return all tools that callbacks may call, also those that no agent lists."""
     builder = _TreeBuilder(app, described)
-    tools = [builder.system(name) for name in _SYSTEM]
-    # Client functions are left out: only the model's own call ends the turn so that the client can answer.
+    tools = [builder.system_tool(name) for name in _SYSTEM_DECLARATIONS]
+    # Client functions are left out: only when the model calls one does the turn end, so that the client can answer.
     own = [tool for tool in app.tools.values() if tool.kind != "clientFunction"]
-    tools += [made for tool in own if (made := builder.code(tool))]
+    tools += [made for tool in own if (made := builder.code_tool(tool))]
     for toolset in app.toolsets:
-        tools += builder.toolset(toolset, None)
+        tools += builder.toolset_tools(toolset, None)
     return {tool.name: tool for tool in tools}
 
 
 class _TreeBuilder:
     """The builder of one app's nodes and tools.
 
-    `described` has what a worker found out: by a tool's name `{"description", "parameters"}`, of MCP toolsets also
-    `{"toolset", "name", "original"}`.
+    `described` comes from a worker. It has, by a tool's name, `{"description", "parameters"}`, and for tools of MCP
+    (Model Context Protocol) toolsets also `{"toolset", "name", "original"}`.
     """
 
     def __init__(self, app: format.CxApp, described: JsonObject, *, clients: bool = False) -> None:
         self._app = app
         self._clients = clients
         self._described = described
-        self._numbers = agent_numbers(app)
-        self._inside: set[str] = set()
+        self._agent_numbers = agent_numbers(app)
+        self._ancestors: set[str] = set()
         """The agents around the one that is being built."""
 
-    def node(self, name: str) -> LlmNode:
+    def build_node(self, name: str) -> LlmNode:
         agent = self._app.agents[name]
-        # For `_agent_tool`, which cuts a cycle of agents where it closes.
-        self._inside.add(name)
+        # `_agent_tool` needs the ancestors to break cycles of agents.
+        self._ancestors.add(name)
         children = [found for each in agent.children if (found := self._app.agent_named(each))]
         # An agent's settings replace the app's as a whole; they are not merged.
         settings = object_at(agent.data, "modelSettings") or object_at(self._app.data, "modelSettings")
         safety: dict[str, str] = {}
         for guardrail in guardrails_for(self._app, agent):
             safety |= guardrail.safety
-        made = LlmNode(
+        node = LlmNode(
             name=name,
             description=str(agent.data.get("description") or ""),
-            children=tuple(self.node(child) for child in children),
+            children=tuple(self.build_node(child) for child in children),
             callbacks=self._callbacks(agent),
-            code=self._numbers[name],
+            code=self._agent_numbers[name],
             # `PlatformCode.instruction` renders it anew for each request, because it depends on variables.
             instruction=None,
             model=str(settings.get("model") or ""),
             temperature=number_at(settings, "temperature") if settings.get("temperature") is not None else None,
             safety=safety,
             can_transfer_to_peers=False,
-            # An agent may list a tool twice, by itself and in a toolset: models refuse two tools of one name.
+            # Models refuse two tools of one name, and an agent may list a tool both by itself and in a toolset.
             tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
         )
-        self._inside.discard(name)
-        return made
+        self._ancestors.discard(name)
+        return node
 
     def _callbacks(self, agent: format.AgentConfig) -> dict[CallbackPoint, int]:
         """Return how many callbacks run at each point.
 
-        Before the model and before tools there is always one: the platform's own steps run there.
+        Before the model and before tools there is always at least one, because the platform's own steps run there.
         """
         counts = {CallbackPoint(point): len(row) for point, row in agent.callbacks.items() if row}
         counts |= {CallbackPoint.BEFORE_MODEL: 1, CallbackPoint.BEFORE_TOOL: 1}
@@ -141,50 +141,50 @@ class _TreeBuilder:
             name = named.rsplit("/", 1)[-1]
             found = self._app.tool_named(name)
             config = self._app.tools[found] if found else None
-            # A tool of the app may be called like a system tool; then it is meant, unless it only declares that one.
+            # A tool of the app replaces a system tool of the same name, unless it only declares the system tool.
             if config is None or config.kind == "systemTool":
                 # `transfer_to_agent` is left out, because the tree offers it by itself.
-                tools += [self.system(name)] if name in _SYSTEM else []
+                tools += [self.system_tool(name)] if name in _SYSTEM_DECLARATIONS else []
             elif config.kind == "clientFunction" and self._clients:
-                tools.append(_client_function(config))
+                tools.append(_client_tool(config))
             elif config.kind == format.WIDGET_TOOL and self._clients:
-                tools.append(_widget(config))
+                tools.append(_widget_tool(config))
             else:
-                made = self._agent_tool(config) if config.kind == "agentTool" else self.code(config)
+                made = self._agent_tool(config) if config.kind == "agentTool" else self.code_tool(config)
                 tools += [made] if made else []
         for toolset, operation_names in agent.toolsets:
-            tools += self.toolset(self._app.toolset_named(toolset) or toolset, operation_names)
+            tools += self.toolset_tools(self._app.toolset_named(toolset) or toolset, operation_names)
         return tools
 
-    def system(self, name: str) -> Tool:
+    def system_tool(self, name: str) -> Tool:
         assert name in format.SYSTEM_TOOLS
-        description, parameters = _SYSTEM[name]
+        description, parameters = _SYSTEM_DECLARATIONS[name]
         return Tool(name, ToolKind.CODE, description, parameters)
 
-    def code(self, config: format.ToolConfig) -> Tool | None:
-        """Return a tool that the worker runs or refuses; None: the tool is of another kind."""
+    def code_tool(self, config: format.ToolConfig) -> Tool | None:
+        """Return a tool that the worker runs or refuses; None for a tool of another kind."""
         name = format.tool_name(config)
-        declared = self._declared(name, config)
+        declared = self._declaration(name, config)
         if declared is None:
             return None
         description, parameters = declared
         asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
-        # Nobody waits for an asynchronous tool, so it may take longer than the server's limit for tools.
+        # The call does not wait for an asynchronous tool, so it may take longer than the server's limit for tools.
         timeout = format.tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None)
         return Tool(name, ToolKind.CODE, description, parameters, asynchronous=asynchronous, timeout=timeout)
 
-    def _declared(self, name: str, config: format.ToolConfig) -> tuple[str, JsonObject | None] | None:
-        """Return a tool's description and parameters; None: no worker runs tools of its kind."""
+    def _declaration(self, name: str, config: format.ToolConfig) -> tuple[str, JsonObject | None] | None:
+        """Return a tool's description and parameters; None if no worker runs tools of its kind."""
         if (operation := format.single_operation(config)) is not None:
             return str(config.own.get("description") or operation.description), operation.schema()
         if config.kind in format.UNAVAILABLE:
-            return _unavailable(config)
+            return _unavailable_declaration(config)
         if config.kind not in DESCRIBED_KINDS or name not in self._described:
             return None
         described = object_at(self._described, name)
         return text_at(described, "description"), _schema_at(described, "parameters")
 
-    def toolset(self, name: str, operation_names: Sequence[str] | None) -> list[Tool]:
+    def toolset_tools(self, name: str, operation_names: Sequence[str] | None) -> list[Tool]:
         """Return the tools of a toolset; `operation_names`: those that the agent may use, None: all."""
         toolset = self._app.toolsets[name]
         wanted = None if operation_names is None else set(operation_names)
@@ -201,18 +201,18 @@ class _TreeBuilder:
                 for each in format.operations(toolset.schema or {})
                 if wanted is None or each.name in wanted
             ]
-        declared = [(called, object_at(self._described, called)) for called in self._described]
+        declared = [(tool_name, object_at(self._described, tool_name)) for tool_name in self._described]
         return [
             Tool(
-                called,
+                tool_name,
                 ToolKind.CODE,
                 text_at(each, "description"),
                 lower_types(_schema_at(each, "parameters")),
                 timeout=timeout,
             )
-            for called, each in declared
+            for tool_name, each in declared
             if text_at(each, "toolset") == name
-            # The app's own name of a tool, or the server's.
+            # An agent may list a tool by the app's name for it or by the server's.
             and (wanted is None or wanted & {text_at(each, "name"), text_at(each, "original")})
         ]
 
@@ -222,15 +222,15 @@ class _TreeBuilder:
 
     def _agent_tool(self, config: format.ToolConfig) -> Tool | None:
         target = self._app.agent_named(str(config.own.get("rootAgent") or config.own.get("agent") or ""))
-        if target is None or target in self._inside:
-            # An agent that leads back to itself would be a tree without end.
+        if target is None or target in self._ancestors:
+            # An agent that contains itself would make the tree infinite.
             return None
         return Tool(
-            format.tool_name(config), ToolKind.AGENT, config.description, _AGENT_REQUEST, agent=self.node(target)
+            format.tool_name(config), ToolKind.AGENT, config.description, _AGENT_REQUEST, agent=self.build_node(target)
         )
 
 
-def _client_function(config: format.ToolConfig) -> Tool:
+def _client_tool(config: format.ToolConfig) -> Tool:
     """Return a client function. The model's turn ends with the call; the client's answer begins the next one."""
     parameters = lower_types(_schema_at(config.own, "parameters") or {"type": "object", "properties": {}})
     name = str(config.own.get("name") or format.tool_name(config))
@@ -238,7 +238,7 @@ def _client_function(config: format.ToolConfig) -> Tool:
     return Tool(name, ToolKind.CLIENT, description, parameters, long_running=True)
 
 
-def _widget(config: format.ToolConfig) -> Tool:
+def _widget_tool(config: format.ToolConfig) -> Tool:
     parameters = format.widget_of(config).parameters(
         lower_types(_schema_at(config.own, "parameters") or {"properties": {}}) or {}
     )
@@ -246,8 +246,8 @@ def _widget(config: format.ToolConfig) -> Tool:
     return Tool(format.tool_name(config), ToolKind.CODE, description, parameters)
 
 
-def _unavailable(config: format.ToolConfig) -> tuple[str, JsonObject | None]:
-    """Declare a tool that needs the platform's services or a client; the worker answers that it is not available."""
+def _unavailable_declaration(config: format.ToolConfig) -> tuple[str, JsonObject | None]:
+    """Declare a tool that needs the platform's services or a client, which the worker answers as not available."""
     description = str(config.own.get("description") or config.description)
     parameters = _schema_at(config.own, "parameters")
     if parameters is None:

@@ -28,7 +28,7 @@ PERSONAS = {
 """Persona of the channel -> sentence that it adds to the instruction."""
 
 
-def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
+def render_instruction(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
     """Return the global instruction and the agent's, as the model reads them.
 
     `{{name}}` becomes the variable's value. `{name}` stays: the history tells the model its value whenever it changes.
@@ -36,20 +36,20 @@ def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
     texts = [select_parts(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
     texts.append(PERSONAS.get(app.persona, ""))
 
-    # Unknown names stay as they are written; `check` reports those of agents and tools.
-    def static(found: re.Match[str]) -> str:
+    # Unknown names stay as they are written; `check` reports unknown agents and tools.
+    def variable_value(found: re.Match[str]) -> str:
         return _as_text(variables[found[1]]) if found[1] in variables else found[0]
 
-    def reference(found: re.Match[str]) -> str:
+    def referenced_name(found: re.Match[str]) -> str:
         kind, name = found[1].upper(), found[2]
         if kind == "AGENT":
             return app.agent_named(name) or name
         tool = app.tool_named(name) if kind == "TOOL" else None
         return tool_name(app.tools[tool]) if tool else name
 
-    # References first: the value of a variable may contain what looks like one, and comes from outside of the app.
+    # References are replaced first: values come from outside of the app, and a reference in one must not be replaced.
     whole = "\n\n".join(text for text in texts if text)
-    return _STATIC.sub(static, _REFERENCE.sub(reference, whole))
+    return _STATIC.sub(variable_value, _REFERENCE.sub(referenced_name, whole))
 
 
 def dynamic_names(app: CxApp, agent: str) -> list[str]:
@@ -58,7 +58,7 @@ def dynamic_names(app: CxApp, agent: str) -> list[str]:
     return list(dict.fromkeys(found[1] for found in _DYNAMIC.finditer(text)))
 
 
-def state_update(name: str, value: object) -> str:
+def state_update_text(name: str, value: object) -> str:
     """Return the text that tells the model a variable's value."""
     return f"<state_update>{name}: {_as_text(value)}</state_update>"
 
@@ -78,15 +78,15 @@ _PYTHON_WORD = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\b(?:and|or|n
 
 
 @dataclass(slots=True)
-class _Level:
-    """One `if` whose `endif` has not come yet."""
+class _OpenIf:
+    """An `if` whose `endif` has not been read yet."""
 
     selected: bool
-    """The part being read is kept."""
+    """Whether the part being read is kept."""
     decided: bool
-    """A part has been kept already; the rest of this `if` is not."""
+    """Whether a part of this `if` has been kept already, so that its other parts are dropped."""
     outer_selected: bool
-    """The part around the `if` is kept."""
+    """Whether the part around the `if` is kept."""
 
 
 def select_parts(text: str, variables: Mapping[str, object]) -> str:
@@ -97,14 +97,14 @@ def select_parts(text: str, variables: Mapping[str, object]) -> str:
     if any(True for _ in condition_problems(text)):
         return text
     kept: list[str] = []
-    levels: list[_Level] = []
+    open_ifs: list[_OpenIf] = []
     place = 0
     for tag in _TAG.finditer(text):
         # The text before this tag belongs to the part that the tags so far have opened.
-        if all(level.selected for level in levels):
+        if all(each.selected for each in open_ifs):
             kept.append(text[place : tag.start()])
         place = _tag_end(text, tag)
-        _apply_tag(levels, tag[1], tag[2], variables)
+        _apply_tag(open_ifs, tag[1], tag[2], variables)
     return "".join(kept) + text[place:]
 
 
@@ -131,8 +131,8 @@ def condition_problems(text: str) -> Iterator[tuple[int, str]]:
 
 def other_tag_lines(text: str) -> list[int]:
     """Return the lines of other tags, such as loops, which the model sees as they are written."""
-    left = _TAG.sub(lambda found: "\n" * found[0].count("\n"), text)
-    return [left.count("\n", 0, found.start()) + 1 for found in re.finditer(r"\{%", left)]
+    remaining = _TAG.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return [remaining.count("\n", 0, found.start()) + 1 for found in re.finditer(r"\{%", remaining)]
 
 
 def _tag_end(text: str, tag: re.Match[str]) -> int:
@@ -142,21 +142,21 @@ def _tag_end(text: str, tag: re.Match[str]) -> int:
     return after.end() if after and not before.strip() else tag.end()
 
 
-def _apply_tag(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, object]) -> None:
+def _apply_tag(open_ifs: list[_OpenIf], tag: str, condition: str, variables: Mapping[str, object]) -> None:
     """Update the stack of open `if`s for one tag."""
     match tag:
         case "if":
-            # In a part that is left out, conditions are not evaluated: they may need variables that are not set there.
-            outer = all(level.selected for level in levels)
+            # Conditions in a dropped part are not evaluated, because they may need variables that are not set.
+            outer = all(each.selected for each in open_ifs)
             holds = outer and _holds(condition, variables)
-            levels.append(_Level(holds, holds, outer))
+            open_ifs.append(_OpenIf(holds, holds, outer))
         case "elif" | "else":
-            level = levels[-1]
-            candidate = level.outer_selected and not level.decided
-            level.selected = candidate and (tag == "else" or _holds(condition, variables))
-            level.decided = level.decided or level.selected
+            current = open_ifs[-1]
+            candidate = current.outer_selected and not current.decided
+            current.selected = candidate and (tag == "else" or _holds(condition, variables))
+            current.decided = current.decided or current.selected
         case _:
-            levels.pop()
+            open_ifs.pop()
 
 
 def _holds(condition: str, variables: Mapping[str, object]) -> bool:
@@ -173,7 +173,7 @@ def _holds(condition: str, variables: Mapping[str, object]) -> bool:
 # Instructions are rendered for every request to the model, and their conditions are parsed once.
 @lru_cache(maxsize=1000)
 def _expression(condition: str) -> Expression:
-    """Parse a condition, with Python's words outside of string literals put into CEL's. Raises ValueError."""
+    """Parse a condition; Python's words outside of string literals are translated to CEL's. Raises ValueError."""
     return Expression(_PYTHON_WORD.sub(lambda found: _CEL_WORDS.get(found[0], found[0]), condition), _is_true)
 
 

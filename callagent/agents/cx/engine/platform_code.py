@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from callagent.agents.cx.engine.agent_tree import CUSTOMIZE_RESPONSE, END_SESSION
-from callagent.agents.cx.engine.instruction import dynamic_names, render, state_update
+from callagent.agents.cx.engine.instruction import dynamic_names, render_instruction, state_update_text
 from callagent.agents.cx.engine.telephony import as_bool, as_map, read_session_end
 from callagent.agents.cx.engine.transfer_rules import deterministic_rules, planner_targets
 from callagent.agents.cx.engine.turn_effects import DeferredSpeech, TurnEffects
@@ -45,7 +45,8 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 TRANSFER = "transfer_to_agent"
-_SYSTEM = (END_SESSION, CUSTOMIZE_RESPONSE)
+"""The tool by which the model transfers the conversation to another agent."""
+_SYSTEM_TOOLS = (END_SESSION, CUSTOMIZE_RESPONSE)
 NO_WIDGETS: Mapping[str, Widget] = {}
 
 
@@ -74,11 +75,11 @@ class PlatformCode:
         self._called_by_code: set[str] = set()
         """Names of the calls in this answer that a callback, rule or guardrail put there, not the model."""
         self._told_variables: dict[str, object] = {}
-        """The value of each `{variable}` that the model was told last."""
+        """The value of each `{variable}` that the model was last told."""
         self.speech: DeferredSpeech | None = None
         """The speech of the running turn. None in an agent tool, whose words are a result and are not spoken."""
         self._checked_turn = ""
-        """The turn (invocation) whose caller's words the guardrails have checked."""
+        """The identifier of the turn (invocation) in which the guardrails have checked the caller's words."""
 
     def nested(self, conversation: Conversation) -> PlatformCode:
         """Return the code of an agent tool, which has a conversation of its own."""
@@ -111,12 +112,14 @@ class PlatformCode:
             # A copy, because code may change a value in place and would then change both sides of the comparison.
             self._told_variables |= copy.deepcopy(changed)
             _tell_model(
-                self._conversation, "\n".join(state_update(each, value) for each, value in changed.items()), invocation
+                self._conversation,
+                "\n".join(state_update_text(each, value) for each, value in changed.items()),
+                invocation,
             )
-        return CodeAnswer(render(self._app, name, variables))
+        return CodeAnswer(render_instruction(self._app, name, variables))
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
-        """Run what stands at a point of the turn: the platform's own steps and the agent's callbacks."""
+        """Run the platform's own steps and the agent's callbacks at a point of the turn."""
         # Points of tools come here only for calls that the tree carries out itself: transfers, agent tools, and names
         # that the agent does not list. Around the app's own tools the worker calls the callbacks.
         match point:
@@ -141,36 +144,38 @@ class PlatformCode:
         in_worker = [call for call in calls if not self._runs_here(call.tool.name)]
         results = await self._worker.tools(invocation, in_worker, parallel=parallel) if in_worker else []
         answers = {call.id: as_tool_result(answer) for call, answer in zip(in_worker, results, strict=True)}
-        # After the app's tools, so that `end_session` sees the variables that they have set.
+        # The platform's tools run last, so that `end_session` sees the variables that the app's tools have set.
         for call in calls:
             if call.id not in answers:
                 answers[call.id] = await self._run_platform_tool(invocation, call)
         return [answers[call.id] for call in calls]
 
     async def run_tool(self, name: str, arguments: JsonObject) -> object:
-        """Run a tool outside of any turn and without callbacks. None: the app has no such tool of its own."""
+        """Run a tool outside of any turn and without callbacks; None if the app has no such tool of its own."""
         tool = self._tools.get(name)
         if tool is None or self._runs_here(name):
             return None
         invocation = Invocation(self._conversation.root, "", "", None)
         (answer,) = await self._worker.tools(invocation, [CodeCall(tool, OUTSIDE_TURN, arguments)], parallel=False)
-        # No event records this call, so nobody else applies what it changed.
+        # No event records this call, so its changes of the state are applied here.
         self._conversation.state.apply(answer.actions.get("state_delta") or {}, answer.actions.get("removed") or ())
         return as_tool_result(answer).returned
 
     # The model ----------------------------------------------------------------------------------------------------
 
     async def _before_model(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
-        # A new request to the model: calls that code put into the last answer have been carried out by now.
+        # The calls that code put into the previous answer have been carried out by now.
         self._called_by_code.clear()
         if self.speech is not None:
-            # An after_agent callback may replace everything the agent said, so nothing of it is spoken before.
-            self.speech.begin_agent(invocation.node.name, hold=bool(self._agent(invocation).callbacks["after_agent"]))
-        stopped = await self._check_input(invocation, subject) or await self._deterministic_transfer(invocation)
-        if stopped is not None and stopped.returned is not None:
-            return stopped
-        # A guardrail that answers by another instruction has changed the request instead of answering.
-        subject = stopped.subject if stopped is not None else subject
+            # An `after_agent` callback may replace the agent's words, so they are not spoken before it has run.
+            self.speech.begin_agent(
+                invocation.node.name, hold=bool(self._agent_config(invocation).callbacks["after_agent"])
+            )
+        platform_answer = await self._check_input(invocation, subject) or await self._deterministic_transfer(invocation)
+        if platform_answer is not None and platform_answer.returned is not None:
+            return platform_answer
+        # A guardrail with a `generativeAnswer` has not answered but changed the request.
+        subject = platform_answer.subject if platform_answer is not None else subject
         answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_MODEL, subject)
         subject = answer.subject or subject
         if answer.error is not None or answer.returned is None:
@@ -189,7 +194,7 @@ class PlatformCode:
         response = object_at(answer.subject or subject, "llm_response", "content")
         content = self._accept_content(response if answer.returned is None else answer.returned)
         spoken = "\n".join(texts(content))
-        # Guardrails judge what the caller would hear, so they come after the app's own changes of it.
+        # Guardrails check the words that the caller would hear, so they come after the app's own changes.
         guardrail = await self._guardrail_checker.check_answer(
             invocation, self._guardrails(invocation), subject, spoken
         )
@@ -198,12 +203,12 @@ class PlatformCode:
         return replace(answer, returned=content)
 
     async def replace_withheld(self, invocation: Invocation) -> Content | None:
-        """Return what is said when the model's provider withholds an answer for safety; None: nothing is declared."""
+        """Return the app's answer in place of one that the provider withholds for safety; None if it has none."""
         guardrail = next((each for each in self._guardrails(invocation) if each.safety), None)
         return None if guardrail is None else await self._guardrail_response(guardrail)
 
     async def _guardrail_response(self, guardrail: Guardrail) -> Content:
-        """Return what a triggered guardrail says or calls in place of the model's answer."""
+        """Return the words or calls of a triggered guardrail in place of the model's answer."""
         await self._effects.write_metric("guardrail", guardrail.name)
         response = guardrail.response(self._app)
         if response is not None:
@@ -212,15 +217,15 @@ class PlatformCode:
         return {"role": "model", "parts": [{"text": text}] if text else []}
 
     def _say_partial_response(self, invocation: Invocation, content: Content) -> None:
-        """Say a callback's partial response at once; the model is asked all the same, and answers meanwhile."""
+        """Say a callback's partial response at once, while the model is asked for the rest."""
         for text in texts(content):
             self._effects.say(text)
-        # In the history, so that the model goes on from these words instead of repeating them.
+        # The words go into the history, so that the model continues them instead of repeating them.
         event = Event(invocation.node.name, content, branch=invocation.branch, invocation_id=invocation.invocation_id)
         self._conversation.append(event)
 
     def _accept_content(self, content: Content) -> Content:
-        """Return a content that code gives in the model's place as the tree needs it: rendered, agents by folder."""
+        """Return a content of the app's code in the form the tree needs: rendered, with agents named by folder."""
         rendered = self._effects.render_content({"role": "model", "parts": list_at(content, "parts")})
         return {**rendered, "parts": [self._accept_part(part) for part in objects_at(rendered, "parts")]}
 
@@ -229,17 +234,17 @@ class PlatformCode:
         if not call:
             return part
         name = text_at(call, "name")
-        # By name, because a call that comes from code has no identifier yet: the tree gives it one later.
+        # The name is noted, because a call that comes from code has no identifier before the tree assigns one.
         self._called_by_code.add(name)
         return {**part, "function_call": {**call, "args": with_folder_names(self._app, name, object_at(call, "args"))}}
 
     # Guardrails and transfer rules ----------------------------------------------------------------------------------
 
     def _guardrails(self, invocation: Invocation) -> list[Guardrail]:
-        return guardrails_for(self._app, self._agent(invocation))
+        return guardrails_for(self._app, self._agent_config(invocation))
 
     async def _check_input(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer | None:
-        """Check the caller's words, once in a turn. None: no guardrail was triggered."""
+        """Check the caller's words once per turn. Return a triggered guardrail's answer or changed request, or None."""
         # A turn has several requests to the model, after tools and transfers; the caller's words are the same in all.
         if self._checked_turn == invocation.invocation_id:
             return None
@@ -252,14 +257,14 @@ class PlatformCode:
         response = guardrail.response(self._app)
         if response is not None:
             return CodeAnswer(self._accept_content(response), subject)
-        # `generativeAnswer`: the agent's model answers this turn, by the guardrail's prompt as its instruction.
+        # `generativeAnswer`: the agent's model answers this turn, with the guardrail's prompt as its instruction.
         request = {**object_at(subject, "llm_request"), "system_instruction": guardrail.prompt}
         return CodeAnswer(None, {**subject, "llm_request": request})
 
     async def _deterministic_transfer(self, invocation: Invocation) -> CodeAnswer | None:
-        """Return the transfer of the first deterministic rule that holds; the model is not asked then."""
+        """Return the transfer of the first deterministic rule that holds, in place of the model's answer, or None."""
         variables = self._conversation.state.values
-        for rule in deterministic_rules(self._app, self._agent(invocation), self._parent(invocation)):
+        for rule in deterministic_rules(self._app, self._agent_config(invocation), self._parent_name(invocation)):
             holds = rule.holds(variables)
             if rule.code is not None:
                 # The worker runs a rule's Python like a callback; `code` names the file in place of the agent's own.
@@ -275,24 +280,27 @@ class PlatformCode:
     async def _before_tool(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
         """Handle calls that the worker does not carry out: transfers, and tools that the agent does not list.
 
-        A returned answer takes the tool's place. The model may transfer only where the planner is allowed to; code may
-        transfer to any child and to the parent.
+        A returned answer takes the tool's place. The model may transfer only to `planner_targets`; code may transfer to
+        any child and to the parent.
         """
         name = text_at(object_at(subject, "tool"), "name")
         arguments = with_folder_names(self._app, name, object_at(subject, "args"))
         tool = self._tools.get(name)
         if tool is not None and name in self._called_by_code:
-            # The tree knows an agent's own tools only and would refuse a call of another one.
+            # The tree knows only the tools that the agent lists and would refuse this call.
             call = CodeCall(tool, str(subject.get("call_id") or ""), arguments)
             return (await self.tools(invocation, [call], parallel=False))[0]
         if name == TRANSFER:
             targets = planner_targets(
-                self._app, self._agent(invocation), self._parent(invocation), self._conversation.state.values
+                self._app,
+                self._agent_config(invocation),
+                self._parent_name(invocation),
+                self._conversation.state.values,
             )
             if name in self._called_by_code:
                 targets = [
                     *(child.name for child in invocation.node.children),
-                    *filter(None, [self._parent(invocation)]),
+                    *filter(None, [self._parent_name(invocation)]),
                 ]
             if arguments.get("agent_name") not in targets:
                 error = f"The conversation cannot go to '{arguments.get('agent_name')}'. It can go to: {targets}."
@@ -301,11 +309,11 @@ class PlatformCode:
         return answer if answer.subject else replace(answer, subject={"args": arguments})
 
     async def _run_platform_tool(self, invocation: Invocation, call: CodeCall) -> CodeAnswer:
-        """Run a system tool or widget with the agent's tool callbacks around it, which may change its arguments."""
+        """Run a system tool or widget between the agent's tool callbacks, which may change its arguments."""
         subject: JsonObject = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
         before = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, subject)
         if before.error is not None or before.returned is not None:
-            # A result of a callback takes the tool's place: the session does not end, nothing is shown.
+            # A callback's result takes the tool's place: the session does not end, and nothing is shown.
             return as_tool_result(before)
         arguments = object_at(before.subject if "args" in before.subject else subject, "args")
         if call.tool.name == END_SESSION:
@@ -318,30 +326,30 @@ class PlatformCode:
         after = await self._agent_callbacks(
             invocation, CallbackPoint.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done}
         )
-        # One answer records what both callbacks changed; where both set a key, the later one counts.
+        # One answer records the changes of both callbacks; where both set a key, the later one counts.
         actions = {**before.actions, **after.actions, "skip_summarization": self._ends_turn(call.tool.name)}
         delta = {**(before.actions.get("state_delta") or {}), **(after.actions.get("state_delta") or {})}
         removed = [*(before.actions.get("removed") or ()), *(after.actions.get("removed") or ())]
         return CodeAnswer(after.returned or done, actions={**actions, "state_delta": delta, "removed": removed})
 
     def _runs_here(self, name: str) -> bool:
-        """Return whether a tool is the platform's own or a widget, which no worker runs."""
-        return name in _SYSTEM or name in self._widgets
+        """Return whether a tool is a system tool or a widget, which run here and not in the worker."""
+        return name in _SYSTEM_TOOLS or name in self._widgets
 
     def _ends_turn(self, name: str) -> bool:
-        """Return whether the turn is over. After a widget it is not when the model called other tools beside it."""
+        """Return whether a system tool or widget ends the turn; a widget does not beside calls of other tools."""
         called = next((found for event in reversed(self._conversation.events) if (found := calls(event.content))), [])
-        return name in _SYSTEM or all(self._runs_here(each["name"]) for each in called)
+        return name in _SYSTEM_TOOLS or all(self._runs_here(each["name"]) for each in called)
 
-    def _agent(self, invocation: Invocation) -> AgentConfig:
+    def _agent_config(self, invocation: Invocation) -> AgentConfig:
         return self._app.agents[invocation.node.name]
 
-    def _parent(self, invocation: Invocation) -> str:
+    def _parent_name(self, invocation: Invocation) -> str:
         return invocation.node.parent.name if invocation.node.parent is not None else ""
 
     async def _agent_callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
         """Run the agent's own callbacks of a point, measured as a span of the turn."""
-        if not self._agent(invocation).callbacks[point.value]:
+        if not self._agent_config(invocation).callbacks[point.value]:
             return CodeAnswer(subject=subject)
         with self._effects.spans.measured(f"{point.value}_callback", agent=invocation.node.name) as attributes:
             answer = await self._worker.callbacks(invocation, point, subject)
@@ -350,7 +358,7 @@ class PlatformCode:
 
 
 def with_folder_names(app: CxApp, tool: str, arguments: JsonObject) -> JsonObject:
-    """Return a transfer's arguments with the agent named by its folder, whether its folder or display name is given."""
+    """Return a tool's arguments; in those of a transfer, an agent's display name is replaced by its folder's name."""
     if tool != TRANSFER:
         return dict(arguments)
     wanted = str(arguments.get("agent_name") or arguments.get("agent") or "")
@@ -377,7 +385,7 @@ def as_tool_result(answer: CodeAnswer) -> CodeAnswer:
 def _settle_deferred_speech(
     speech: DeferredSpeech | None, conversation: Conversation, invocation: Invocation, *, replaced: bool
 ) -> None:
-    """Say what waited for the `after_agent` callback, or drop it from the speech and from the history alike."""
+    """Say the words that waited for the `after_agent` callback, or drop them from the speech and the history."""
     if speech is None:
         return
     if not replaced:
@@ -391,20 +399,20 @@ def _settle_deferred_speech(
         # Calls stay in the history: they were carried out, and models refuse a result without its call.
         kept = [part for part in parts(event.content) if not part.get("text")]
         event.content = {**(event.content or {}), "parts": kept}
-        # The worker has these events already; it is sent them again from the first that was changed.
+        # The worker has these events already, so all from the first changed one on are sent again.
         conversation.sent_events = min(conversation.sent_events, index)
 
 
 def _tell_model(conversation: Conversation, text: str, invocation: Invocation) -> None:
     """Append a text to the newest content of the role `user`.
 
-    An event of its own would look to the model like another turn of the caller.
+    In an event of its own, the text would look to the model like another turn of the caller.
     """
     events = conversation.events
     index = next((place for place in range(len(events) - 1, -1, -1) if events[place].content), None)
     content = None if index is None else events[index].content
     if index is None or content is None or content.get("role") != "user":
-        # After an answer of the model there is nothing to append to, as when an agent takes over within a turn.
+        # When an agent takes over within a turn, the newest content is an answer of the model: nothing to append to.
         conversation.append(Event(USER, text_content("user", text), invocation_id=invocation.invocation_id))
         return
     events[index].content = {**content, "parts": [*(content.get("parts") or ()), {"text": text}]}

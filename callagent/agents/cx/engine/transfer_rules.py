@@ -1,7 +1,7 @@
 """Transfer rules (`transferRules`): transfers without asking the model, and targets that the model may not choose.
 
 A rule leads from an agent to one of its children or to its parent. `deterministicTransfer` transfers as soon as its
-condition holds; `disablePlannerTransfer` takes the target from the model while its condition holds.
+condition holds; `disablePlannerTransfer` hides the target from the model while its condition holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TransferRule:
     code: Code | None = None
 
     def holds(self, variables: Mapping[str, object]) -> bool:
-        """Return whether the expression is true. A rule with Python only is never: the worker decides it."""
+        """Return whether the expression is true. For a rule without one the worker decides, and this returns False."""
         return bool(self.expression) and _holds(self.expression, variables)
 
 
@@ -43,11 +43,12 @@ def deterministic_rules(app: CxApp, agent: AgentConfig, parent: str) -> list[Tra
 
 
 def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapping[str, object]) -> list[str]:
-    """Return the agents that the model may transfer to now: children and parent without those that rules disable."""
+    """Return the agents that the model may transfer to now: children and parent except those that rules disable."""
     disabled = {
         target
         for _, rule, target in _rules(app, agent, parent)
-        if rule.get("disablePlannerTransfer") is not None and _is_disabled(rule["disablePlannerTransfer"], variables)
+        if rule.get("disablePlannerTransfer") is not None
+        and _condition_holds(rule["disablePlannerTransfer"], variables)
     }
     # Peers are no targets: a conversation goes down to a child or up to the parent.
     targets = [name for each in agent.children if (name := app.agent_named(each))]
@@ -55,19 +56,19 @@ def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapp
 
 
 def condition_expression(condition: JsonValue) -> str:
-    """Return the expression of a rule's condition; empty: it has none."""
-    own = object_at(condition, "expressionCondition") if isinstance(condition, Mapping) else {}
-    return str(own.get("expression") or "")
+    """Return the expression of a rule's condition, empty if it has none."""
+    holder = object_at(condition, "expressionCondition") if isinstance(condition, Mapping) else {}
+    return str(holder.get("expression") or "")
 
 
-def _is_disabled(condition: JsonValue, variables: Mapping[str, object]) -> bool:
-    """Return whether a condition holds; a rule without one always does."""
+def _condition_holds(condition: JsonValue, variables: Mapping[str, object]) -> bool:
+    """Return whether a rule's condition holds; a missing condition always does."""
     expression = condition_expression(condition)
     return not expression or _holds(expression, variables)
 
 
 def _holds(text: str, variables: Mapping[str, object]) -> bool:
-    """Return whether an expression is true, or the text `true`. One that fails is not, and the log says why."""
+    """Return whether an expression gives true or the text `true`. If it fails, log the error and return False."""
     # Published apps name variables in each of these ways.
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
@@ -78,15 +79,15 @@ def _holds(text: str, variables: Mapping[str, object]) -> bool:
         return False
 
 
-# Rules are asked before every request to the model; an expression is parsed once.
+# Rules are evaluated before every request to the model, and their expressions are parsed once.
 @lru_cache(maxsize=1000)
 def _expression(text: str) -> Expression:
     return Expression(text)
 
 
 def _rules(app: CxApp, agent: AgentConfig, parent: str) -> Iterator[tuple[int, JsonObject, str]]:
-    """Yield index, rule and target of each rule; those that name no agent of the app are passed over."""
-    # All items are counted, whatever they hold: an index leads to the rule's Python (`AgentConfig.conditions`).
+    """Yield index, rule and target of each rule that names an agent of the app."""
+    # The index counts all items, also invalid ones, because it leads to the rule's Python (`AgentConfig.conditions`).
     for index, rule in enumerate(list_at(agent.data, "transferRules")):
         if not isinstance(rule, Mapping):
             continue

@@ -1,7 +1,7 @@
-"""What an app's code does to the running turn beyond its words: barge-in, keys, recordings, payloads, how it ends.
+"""Effects of an app's code on the running turn other than words: barge-in, digits, recordings, payloads, its end.
 
-Callbacks return contents whose parts may be more than text. `TurnEffects.render_content` turns them into what the tree
-engine understands, and keeps what goes with each text until that text is spoken.
+Callbacks return contents whose parts may be more than text. `TurnEffects.render_content` converts them for the tree
+engine, and keeps the marks of each text until that text is spoken.
 
 `TurnSpans` measures the turn as the Session API reports it (`diagnosticInfo.rootSpan`): requests to the model,
 callbacks around agents and models, and tools. Callbacks around a Python tool run in the worker together with it and are
@@ -37,10 +37,10 @@ _FIRST_DIGIT_TIMEOUT = 10.0
 
 
 class TurnEffects:
-    """Effects of an app's code on the call: one object per call, opened again for each turn.
+    """Effects of an app's code on the call; one object per call, reset by `begin_turn`.
 
-    Texts are matched by their words: a text that code marked as uninterruptible, cancellable or as a recording has the
-    mark wherever it is emitted, by this object or by the tree.
+    Texts are matched by their words: a text that code marked as uninterruptible, cancellable or as a recording keeps
+    the mark, whether this object or the tree emits it.
     """
 
     def __init__(self, write_metric: MetricWriter, recordings: Recordings) -> None:
@@ -59,10 +59,10 @@ class TurnEffects:
         self.end_arguments: MutableJsonObject = {}
         """The parameters of `end_session`, its reason, and whether the session was escalated to a person."""
 
-    def open(self, emit: Emit, decide: Callable[[Ending], None]) -> None:
-        """Begin a turn: `emit` takes its actions, `decide` how it ends."""
+    def begin_turn(self, emit: Emit, decide: Callable[[Ending], None]) -> None:
+        """Begin a turn: `emit` receives its actions, `decide` how it ends."""
         self._emit, self._decide = emit, decide
-        # Marks hold for one turn: the same words may be said without them in the next. Payloads stay, because a client
+        # Marks hold for one turn: the next turn may say the same words without them. Payloads stay, because a client
         # may take those of an interrupted turn later.
         self._uninterruptible.clear()
         self._cancellable.clear()
@@ -82,13 +82,13 @@ class TurnEffects:
     async def write_metric(self, name: str, value: JsonValue) -> None:
         """Write a metric of the call to the store and to the record."""
         self.metrics.append({"name": name, "value": value})
-        # The store first: whoever sees `MetricWritten` may count on the metric being durable.
+        # The metric is stored first: once `MetricWritten` is emitted it must be durable.
         await self._write_metric(name, value)
         if self._emit is not None:
             self._emit(MetricWritten(name, value))
 
     def mark_speech(self, action: Action) -> Action:
-        """Return a spoken text with its marks: whether it may be interrupted, and the recording played in its place."""
+        """Return a spoken text with its marks and the recording played in its place; other actions unchanged."""
         if not isinstance(action, Say):
             return action
         interruptible = action.interruptible and action.text not in self._uninterruptible
@@ -96,28 +96,28 @@ class TurnEffects:
         return Say(action.text, interruptible, pcm=self._recorded_pcm.get(action.text), cancellable=cancellable)
 
     def render_content(self, content: Content) -> MutableJsonObject:
-        """Return a content as the tree engine speaks it.
+        """Return a content with texts in place of its data parts.
 
-        Customized responses and recordings become texts; payloads are kept for the client and left out. A content of
-        which nothing is left to say ends the turn, so that the model is not asked to fill the silence.
+        Customized responses and recordings become texts; payloads are kept for the client and left out. If nothing is
+        left to say, the turn ends and the model is not asked to fill the silence.
         """
         kept: list[JsonValue] = []
-        silent = False
+        has_silent_part = False
         for part in parts(content):
             blob = object_at(part, "inline_data")
             if not blob:
                 kept.append(part)
             elif (words := self._render_blob(blob)) is None:
-                # Alone, such a part is the whole answer; beside words it changes nothing.
-                silent = True
+                # Such a part is the whole answer only if there are no words beside it.
+                has_silent_part = True
             elif words:
                 kept.append({"text": words})
-        if silent and not kept:
+        if has_silent_part and not kept:
             self.decide(Listen())
         return {**content, "parts": kept}
 
     def _render_blob(self, blob: JsonObject) -> str | None:
-        """Return the words of a part that is data, empty where it has none; None: the part is not for the voice."""
+        """Return the words of a data part, empty if it has none; None if the part is not meant to be spoken."""
         kind = blob.get("mime_type")
         if kind == _AUDIO and (words := self._add_recording(_decode_object(blob))):
             return words
@@ -135,7 +135,7 @@ class TurnEffects:
         pcm = self._recordings.pcm(uri)
         if pcm is None:
             return ""
-        # The history and the transcript have a text in the place of audio; `mark_speech` finds the audio by it.
+        # In the history and the transcript a text stands for the audio; `mark_speech` finds the audio by that text.
         words = f"[{PurePosixPath(uri).name}]"
         self._recorded_pcm[words] = pcm
         if data.get("interruptable") is False:
@@ -157,7 +157,7 @@ class TurnEffects:
             self._payloads.append(payload)
 
     def take_payloads(self) -> Sequence[JsonValue]:
-        """Return the payloads since the last time this was called."""
+        """Return the payloads that have come since the previous call of this method."""
         taken, self._payloads = [each for each in self._payloads if each is not None], []
         return taken
 
@@ -167,9 +167,9 @@ class TurnEffects:
             self._uninterruptible.add(text)
         if data.get("enableDtmf"):
             timeout = parse_duration(data.get("dtmfEndpointingTimeout")) or ENDPOINTING_MODES["mid"]
-            # An empty text is a choice of the app: no key ends the entry, only the timeout does.
-            finish = data.get("dtmfFinishDigit")
-            self.collect_digits("#" if finish is None else str(finish), timeout)
+            # With an empty finish digit, only the timeout ends the entry.
+            finish_key = data.get("dtmfFinishDigit")
+            self.collect_digits("#" if finish_key is None else str(finish_key), timeout)
         else:
             # The response is the whole answer: without this the model would be asked for more words.
             self.decide(Listen())
@@ -183,11 +183,11 @@ class TurnEffects:
             timeout = ENDPOINTING_MODES.get(mode, ENDPOINTING_MODES["mid"])
             self.collect_digits(str(arguments.get("dtmf_finish_digit") or ""), timeout)
 
-    def collect_digits(self, finish: str, timeout: float) -> None:
-        """Take key presses as the next turn. `finish`: the key that ends it; `timeout`: seconds without a key."""
+    def collect_digits(self, finish_key: str, timeout: float) -> None:
+        """End the turn listening for key presses, up to `finish_key` or `timeout` seconds without a key."""
         # `while_speaking`: a caller who knows the menu need not hear it to its end.
         digits = DigitSettings(
-            end_key=finish,
+            end_key=finish_key,
             end_key_alone=True,
             first_digit_timeout=_FIRST_DIGIT_TIMEOUT,
             inter_digit_timeout=timeout,
@@ -202,26 +202,25 @@ def _decode_object(blob: JsonObject) -> JsonObject:
 
 
 def _decode_json(blob: JsonObject) -> JsonValue:
-    """Return the value of a blob of base64 JSON; None when it is neither."""
+    """Return the JSON value of a base64 blob; None if the blob is invalid."""
     try:
         return parse_json(base64.b64decode(str(blob.get("data") or ""), validate=True))
     except ValueError:
-        # `binascii.Error` is a ValueError too.
+        # `binascii.Error` is a ValueError, too.
         return None
 
 
 class DeferredSpeech:
-    """The speech of a turn, which holds back the words of an agent while its `after_agent` callback may replace them.
+    """A filter of a turn's actions that holds back the words of an agent until its `after_agent` callback has run.
 
-    All actions of a turn go through it; those that are not speech pass at once. Words of one agent never wait behind
-    those of the next: a change of agents releases them.
+    Actions other than speech pass at once. When another agent begins, the held-back words of the previous one are said.
     """
 
     def __init__(self, emit: Emit) -> None:
-        """`emit` takes the actions that pass."""
+        """`emit` receives the actions that pass."""
         self._emit = emit
         self._holder = ""
-        """The agent whose words are held back; empty: none are."""
+        """The agent whose words are held back; empty if no words are."""
         self._held: list[Say] = []
 
     def emit(self, action: Action) -> None:
@@ -232,26 +231,26 @@ class DeferredSpeech:
             self._emit(action)
 
     def begin_agent(self, agent: str, *, hold: bool) -> None:
-        """Note which agent speaks now, and whether its words are held back; release those of another agent."""
+        """Note which agent speaks now and whether to hold back its words; say the held-back words of another agent."""
         if agent != self._holder:
             self.release()
         self._holder = agent if hold else ""
 
     def release(self) -> None:
-        """Say what was held back."""
+        """Say the held-back words."""
         held, self._held = self._held, []
         self._holder = ""
         for action in held:
             self._emit(action)
 
     def drop(self) -> None:
-        """Forget what was held back, because the callback has put other words in its place."""
+        """Drop the held-back words, because the callback has replaced them."""
         self._held.clear()
         self._holder = ""
 
 
 MAX_SPANS = 500
-"""Spans kept for one turn; later parts count in the turn's own duration only."""
+"""Spans kept for one turn; further ones are dropped."""
 Span = MutableJsonObject
 """A span in the API's form."""
 
@@ -265,13 +264,13 @@ class TurnSpans:
         self._children: list[tuple[float, Span]] = []
 
     def begin(self) -> None:
-        """Begin a turn, and forget the spans of the last one."""
+        """Begin a turn, and drop the spans of the previous one."""
         self._began = self._clock()
         self._children.clear()
 
     @contextmanager
     def measured(self, name: str, **attributes: JsonValue) -> Iterator[MutableJsonObject]:
-        """Measure the body as a span. The body may add attributes to the mapping that it is given."""
+        """Measure the body of the `with` statement as a span. It may add attributes to the mapping that it gets."""
         began = self._clock()
         try:
             yield attributes
@@ -290,7 +289,7 @@ class TurnSpans:
 
     def root_span(self, attributes: JsonObject) -> Span:
         """Return the turn's span with its parts, in the order in which they began."""
-        # Spans are added when they end: a callback inside of another part comes before that part.
+        # Spans are added when they end, so a nested one stands before the one around it.
         children = [each for _, each in sorted(self._children, key=lambda child: child[0])]
         return {**span("turn", self._began, self._clock(), attributes), "childSpans": children}
 

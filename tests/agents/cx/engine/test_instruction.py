@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.cx import read_cx_app
-from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render, select_parts
+from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render_instruction, select_parts
 from tests.agents.cx.support import driven, write_app
 
 VARIABLES: dict[str, Any] = {
@@ -48,7 +48,7 @@ def test_forms(written: str, shown: str, tmp_path: Path) -> None:
         "global.txt": "Everywhere {{text}}.",
     }
     app = write_app(tmp_path, app={"globalInstruction": "global.txt"}, instruction=written, more=more)
-    assert render(read_cx_app(app), "desk", VARIABLES) == f"Everywhere Ada.\n\n{shown}"
+    assert render_instruction(read_cx_app(app), "desk", VARIABLES) == f"Everywhere Ada.\n\n{shown}"
 
 
 async def test_a_changed_variable_is_told_once_and_only_where_the_instruction_refers_to_it(tmp_path: Path) -> None:

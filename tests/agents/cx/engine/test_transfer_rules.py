@@ -99,4 +99,4 @@ async def test_the_way_back_may_be_closed_for_the_model(tmp_path: Path) -> None:
 def test_conditions_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     rules = [rule("disablePlannerTransfer", when("a ==")), rule("deterministicTransfer", when("now()"))]
     told = [each.message for each in check_cx_app(app_with(tmp_path, *rules)).errors]
-    assert told == ["'a ==': it ends too early", "'now()': there is no now()"]
+    assert told == ["'a ==': the expression ends too early", "'now()': there is no now()"]
