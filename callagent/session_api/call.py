@@ -67,7 +67,7 @@ class SessionLeg:
     async def transfer(
         self, target: legs.TransferTarget, audio: legs.SwitchedMedia | None = None
     ) -> legs.TransferOutcome:
-        """Refuse: `endSession` tells the client where to call, but the server cannot connect it there."""
+        """Refuse: the client of a session cannot be connected to another party."""
         return legs.TransferOutcome(legs.TransferStatus.FAILED, "the client of a session cannot be transferred")
 
     async def send_digits(self, digits: str) -> None:

@@ -1,6 +1,6 @@
-"""The check of an app: by its files alone, and with its Python run in a worker.
+"""The check of an app by its files alone, and by running its Python in a worker.
 
-Findings say what works differently here than on the platform, and what the platform itself would refuse.
+Findings report what works differently here than on the platform, and what the platform itself would refuse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from callagent.workers import WorkerPool
 
 _SERVER_VOICE = "has no effect here: the server's settings name the voice"
 _RECORDING_FOLDER = (
-    "is a place below records.recordings here, where the settings have one: the bucket is not written to"
+    "names a folder below records.recordings here, where the settings have one: the bucket is not written to"
 )
 _SERVER_RETENTION = "has no effect here: the server's settings say what is kept of a call"
 _TRANSFER_SETTINGS_WITHOUT_EFFECT = {
@@ -41,17 +41,19 @@ _APP_SETTINGS_WITHOUT_EFFECT: Mapping[tuple[str, ...], str] = {
     ("defaultChannelProfile", "noiseSuppressionLevel"): "has no effect here: there is no suppression of noise",
     ("dataStoreSettings",): "has no effect here: there are no data stores of the platform",
 }
-"""Path of a setting in the main file -> what `check` says of it."""
-_PROACTIVE = "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
+"""Path of a setting in the main file -> end of the message about it."""
+_PROACTIVE_WITHOUT_EFFECT = (
+    "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
+)
 _SESSION_KINDS: Mapping[str, str] = {"clientFunction": "client functions", format.WIDGET_TOOL: "widgets"}
 _CONNECTION_SETTINGS = ("serviceDirectoryConfig", "tlsConfig")
 # The platform's documented limits. They are warnings, because larger apps work here.
-_MAX_OF_APP = (("agents", 100), ("tools", 200), ("variables", 100))
+_PLATFORM_LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _MAX_TOOLS_PER_AGENT, _MAX_CALLBACKS_PER_AGENT = 100, 50
 
 
 def check_cx_app(path: Path) -> CheckReport:
-    """Report everything that the files show; no code of the app is run."""
+    """Report everything that can be found in the files without running the app's code."""
     findings = Findings()
     try:
         served = format.read_export(path).served(findings)
@@ -64,11 +66,11 @@ def check_cx_app(path: Path) -> CheckReport:
 
 
 async def check_cx_imports(pool: WorkerPool) -> CheckReport:
-    """Report what shows when the Python of all served versions runs, and tool servers that do not answer.
+    """Report errors of running the Python of all served versions, and tool servers that do not answer.
 
     Raises `WorkerError`.
     """
-    # A worker of its own for each version: one whose Python ends the process must not hide the others' findings.
+    # Each version has its own worker: one whose Python ends the process must not hide the others' findings.
     described = await describe_app(pool)
     errors, warnings = [*described.errors], [*described.unreachable]
     for variant in list(described.answer.get("places", ()))[1:]:
@@ -91,7 +93,7 @@ class _Checker:
         app = self._app
         app_file = app.files.app_file
         counts = {"agents": len(app.agents), "tools": len(app.tools), "variables": len(app.variables)}
-        for name, limit in _MAX_OF_APP:
+        for name, limit in _PLATFORM_LIMITS:
             if counts[name] > limit:
                 self._reader.warning(
                     format.CheckRule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}"
@@ -103,7 +105,7 @@ class _Checker:
                 format.CheckRule.RECORDING_PATH if key.endswith("udioRecordingConfig") else format.CheckRule.NO_EFFECT
             )
             self._reader.warning(rule, app_file, key, problem)
-        # The app is checked as it is exported; of its deployments only what is written about them.
+        # Of deployments, only their files are checked: the checked app is the exported one.
         format.check_deployments(self._reader)
         for agent in app.agents.values():
             self._check_agent(agent)
@@ -129,7 +131,7 @@ class _Checker:
         self._reader.warning(format.CheckRule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
         for kind, threshold in safety_settings(guardrail.data):
             if problem := safety_problem(kind, threshold):
-                # The message quotes what is wrong; the finding stands at the line that has it.
+                # The finding is placed at the line of the word that the message quotes.
                 bad = threshold if threshold in problem else kind
                 self._reader.warning(format.CheckRule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
 
@@ -205,17 +207,18 @@ class _Checker:
             self._reader.warning(format.CheckRule.NO_EFFECT, file, "timeout", message)
 
     def _check_authentication(self, file: str, data: JsonObject) -> None:
-        """Report kinds of authentication that requests go without, and settings of connections without effect."""
+        """Report unsupported kinds of authentication, and settings of connections that have no effect."""
         for own in (object_at(data, key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
             for kind in object_at(own, "apiAuthentication"):
                 if kind not in format.AUTHENTICATION:
                     message = (
-                        f"'{kind}' does not work here, requests go without it: use {', '.join(format.AUTHENTICATION)}"
+                        f"'{kind}' does not work here, and requests are sent without it: "
+                        f"use {', '.join(format.AUTHENTICATION)}"
                     )
                     self._reader.warning(format.CheckRule.AUTHENTICATION, file, kind, message)
             for kind in _CONNECTION_SETTINGS:
                 if own.get(kind):
-                    message = f"'{kind}' has no effect here: the system's certificates and names do"
+                    message = f"'{kind}' has no effect here: the system's certificates and name resolution are used"
                     self._reader.warning(format.CheckRule.NO_EFFECT, file, kind, message)
 
 
@@ -234,15 +237,15 @@ def _settings_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
 def _callbacks_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
     for callback in objects_at(data, "afterModelCallbacks"):
         if callback.get("proactiveExecutionEnabled") and not callback.get("disabled"):
-            yield "proactiveExecutionEnabled", _PROACTIVE
+            yield "proactiveExecutionEnabled", _PROACTIVE_WITHOUT_EFFECT
 
 
 MAX_WORDS = 3000
-"""Words of an instruction above which it is reported as long; the figure of the platform's published linter."""
+"""Words above which an instruction is reported as long; the limit of the platform's published linter."""
 _REFERENCE = re.compile(r"\{@(AGENT|TOOL|(?i:WIDGET)):\s*([^}]+?)\s*\}")
 _OTHER_SYNTAX = re.compile(r"\$\{@?(?:AGENT|TOOL):[^}]*\}|(?<![{$])\{(?:AGENT|TOOL):[^}]*\}")
 _TASKFLOW = re.compile(r"<taskflow>(.*?)</taskflow>", re.DOTALL)
-_NEGATIVE = re.compile(r"<trigger>.*?(?:\bNOT\b|\bnot (?:an?|the)\b).*?</trigger>")
+_NEGATIVE_TRIGGER = re.compile(r"<trigger>.*?(?:\bNOT\b|\bnot (?:an?|the)\b).*?</trigger>")
 
 
 class InstructionChecker:
@@ -253,22 +256,22 @@ class InstructionChecker:
         self._reader = reader
 
     def check(self, agent: format.AgentConfig) -> None:
-        """Check an agent's instruction. Findings have the line of its text file, or line 1 where it is in place."""
-        # In place, an instruction is one line of JSON: its own lines are not those of the file.
-        named = str(agent.data.get("instruction"))
-        own_file = named in self._app.files.contents
-        file = named if own_file else agent.file
+        """Check an agent's instruction. Findings have the line in its text file; without such a file, line 1."""
+        # In the agent's own file, an instruction is one line of JSON: its lines are not those of the file.
+        instruction_file = str(agent.data.get("instruction"))
+        has_file = instruction_file in self._app.files.contents
+        file = instruction_file if has_file else agent.file
 
-        def at(line: int) -> int:
-            return line if own_file else 1
+        def line_in_file(line: int) -> int:
+            return line if has_file else 1
 
         for line, problem in engine.condition_problems(agent.instruction):
-            self._reader.error_at(format.CheckRule.CONDITION, file, at(line), problem)
+            self._reader.error_at(format.CheckRule.CONDITION, file, line_in_file(line), problem)
         for line in engine.other_tag_lines(agent.instruction):
             message = "only conditions are evaluated: the model sees this '{% … %}' as it is written"
-            self._reader.warning_at(format.CheckRule.OTHER_TAG, file, at(line), message)
-        for rule, line, message in (*self._references(agent), *_lint_form(agent.instruction)):
-            self._reader.warning_at(rule, file, at(line), message)
+            self._reader.warning_at(format.CheckRule.OTHER_TAG, file, line_in_file(line), message)
+        for rule, line, message in (*self._references(agent), *_lint_style(agent.instruction)):
+            self._reader.warning_at(rule, file, line_in_file(line), message)
         self._check_unnamed(agent)
 
     def _references(self, agent: format.AgentConfig) -> Iterator[tuple[format.CheckRule, int, str]]:
@@ -281,8 +284,8 @@ class InstructionChecker:
                 yield format.CheckRule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
 
     def _tools(self, agent: format.AgentConfig) -> set[str] | None:
-        """Return the names by which an instruction may refer to the agent's tools; None: a server lists them."""
-        # Authors write any of a tool's names, and the model is told the right one (`instruction.render`).
+        """Return the names by which an instruction may refer to the agent's tools; None if only a server knows them."""
+        # Authors may write any of a tool's names: `instruction.render_instruction` replaces it by the right one.
         names: set[str] = {*format.SYSTEM_TOOLS, *agent.tools}
         for each in agent.tools:
             found = self._app.tool_named(each)
@@ -300,7 +303,7 @@ class InstructionChecker:
         return names
 
     def _check_unnamed(self, agent: format.AgentConfig) -> None:
-        """Report tools that an instruction does not name although it names others: they may have been forgotten."""
+        """Report tools that may be forgotten: an instruction names other tools of the agent, but not these."""
         named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] != "AGENT"}
         # An instruction that names no tool at all leaves the choice to the model.
         if not named:
@@ -309,19 +312,19 @@ class InstructionChecker:
         for each in agent.tools:
             name = format.referenced_tool_name(self._app, {"tool": each})
             if each.rsplit("/", 1)[-1] not in format.SYSTEM_TOOLS and not {each, name} & known:
-                message = f"the instruction names other tools and never '{each}'"
+                message = f"the instruction names other tools, but never '{each}'"
                 self._reader.warning(format.CheckRule.TOOL_NOT_NAMED, agent.file, each, message)
 
 
-def _lint_form(instruction: str) -> Iterator[tuple[format.CheckRule, int, str]]:
-    """Yield rule, line and message of what makes models misread an instruction, or callers wait for it."""
+def _lint_style(instruction: str) -> Iterator[tuple[format.CheckRule, int, str]]:
+    """Yield rule, line and message of text that models misread or that is so long that callers wait."""
     for found in _OTHER_SYNTAX.finditer(instruction):
         message = f"'{found[0]}': references are written {{@AGENT: name}} and {{@TOOL: name}}"
         yield format.CheckRule.REFERENCE_SYNTAX, _line(instruction, found), message
     for found in _TASKFLOW.finditer(instruction):
         if "<subtask" not in found[1] and "<step" not in found[1]:
             yield format.CheckRule.TASKFLOW, _line(instruction, found), "<taskflow> has neither <subtask> nor <step>"
-    for found in _NEGATIVE.finditer(instruction):
+    for found in _NEGATIVE_TRIGGER.finditer(instruction):
         message = "a <trigger> should say what is the case: models misread negations"
         yield format.CheckRule.NEGATIVE_TRIGGER, _line(instruction, found), message
     words = len(instruction.split())

@@ -1,6 +1,6 @@
-"""The check of an app's Python without running it: callbacks, tools, imports, and what the platform would refuse.
+"""The check of an app's Python without running it: callbacks, tools, imports, and code that the platform would refuse.
 
-Some rules follow the platform's published linter (cxas-scrapi 1.10.0, `utils/lint_rules`), without those of taste.
+Some rules follow the platform's published linter (cxas-scrapi 1.10.0, `utils/lint_rules`), except its rules of taste.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _DEFAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
 }  # fmt: skip
 """Type hint of an argument -> types that its default may have."""
-TRUNK_WITHOUT_EFFECT = "has no effect here: the settings' targets say over which trunk a call leaves"
-END_WITHOUT_EFFECT = "has no effect here: the session is over when the call is given away"
+TRUNK_WITHOUT_EFFECT = "has no effect here: the targets in the server's settings name the trunk of a transfer"
+END_WITHOUT_EFFECT = "has no effect here: the session ends when the call is transferred"
 _RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
 _TRUNK = re.compile(r"""["'](use_originating_trunk|useOriginatingTrunk)["']""")
 _END_SESSION = re.compile(r"""["'](endSession)["']\s*[:\]]""")
@@ -29,7 +29,7 @@ CLASSES = {
     "tool_response": "dict",
 }
 """Argument of a callback -> class of its value."""
-_ARGUMENTS = {
+_CALLBACK_ARGUMENTS = {
     "before_agent": {"callback_context"},
     "after_agent": {"callback_context"},
     "before_model": {"callback_context", "llm_request"},
@@ -45,7 +45,7 @@ class PythonChecker:
     def __init__(self, app: format.CxApp, reader: format.AppReader) -> None:
         self._app = app
         self._reader = reader
-        self._callable = _callable_tools(app)
+        self._tools = _callable_tools(app)
 
     def check_callback(self, code: format.Code, point: str) -> None:
         """Check the file of a callback at a point, such as `before_model`."""
@@ -59,16 +59,18 @@ class PythonChecker:
                 format.CheckRule.NO_CALLBACK,
                 code.file,
                 1,
-                f"the file has no function '{name}': a callback's function has the name of its point",
+                f"the file has no function '{name}': a callback's function is named after its point",
             )
             return
         # Of several definitions the last one counts, as in Python.
-        taken = functions[-1].args
-        # Arguments with a default may be anything: they are only given by name, and then not at all.
-        required = len(taken.args) - len(taken.defaults)
-        unknown = [each.arg for each in taken.args[:required] if each.arg not in _ARGUMENTS[point]]
+        arguments = functions[-1].args
+        # Callbacks are called by keyword, so arguments with a default may have any name.
+        required = len(arguments.args) - len(arguments.defaults)
+        unknown = [each.arg for each in arguments.args[:required] if each.arg not in _CALLBACK_ARGUMENTS[point]]
         if unknown:
-            message = f"{name} is called with {', '.join(sorted(_ARGUMENTS[point]))}, not with {', '.join(unknown)}"
+            message = (
+                f"{name} is called with {', '.join(sorted(_CALLBACK_ARGUMENTS[point]))}, not with {', '.join(unknown)}"
+            )
             self._reader.error_at(format.CheckRule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
         self._warn(code, lint_callback(tree, functions[-1], point, CLASSES))
 
@@ -81,14 +83,14 @@ class PythonChecker:
         named = [each for each in functions if each.name in (tool.function, tool.name)]
         for function in named or functions[:1]:
             if function.args.kwarg:
-                message = f"'{function.name}' may not take **kwargs: name its arguments, as the model is told of them"
+                message = f"'{function.name}' may not take **kwargs: name its arguments, so that the model knows them"
                 self._reader.error_at(format.CheckRule.KEYWORDS, code.file, function.lineno, message)
             for line, problem in lint_tool_defaults(function):
                 self._reader.warning_at(format.CheckRule.DEFAULT, code.file, line, problem)
             self._warn(code, lint_tool(function, described=bool(tool.description)))
 
     def check_file(self, code: format.Code) -> ast.Module | None:
-        """Check what holds for all Python of an app, and return the parsed file; None: it is not valid Python."""
+        """Check rules for all Python of an app, and return the parsed file; None if it is not valid Python."""
         try:
             tree = ast.parse(code.source)
         except (SyntaxError, ValueError) as error:
@@ -96,25 +98,25 @@ class PythonChecker:
             message = f"not valid Python: {getattr(error, 'msg', error)}"
             self._reader.error_at(format.CheckRule.NOT_PYTHON, code.file, line, message)
             return None
-        self._imports(code, tree)
-        self._recordings(code)
+        self._check_imports(code, tree)
+        self._check_recordings(code)
         self._warn(code, _lint_transfers(code.source))
-        self._warn(code, lint_file(tree, self._callable))
+        self._warn(code, lint_file(tree, self._tools))
         return tree
 
     def _warn(self, code: format.Code, found: Iterator[LintFinding]) -> None:
         for rule, line, message in found:
             self._reader.warning_at(rule, code.file, line, message)
 
-    def _recordings(self, code: format.Code) -> None:
+    def _check_recordings(self, code: format.Code) -> None:
         for number, text in enumerate(code.source.splitlines(), 1):
             for uri in _RECORDING.findall(text):
                 if format.recording_path(self._app.files, uri) is None:
                     message = f"'{uri}' is not played: there is no such WAV file in the app, nor in its audio/"
                     self._reader.warning_at(format.CheckRule.RECORDING, code.file, number, message)
 
-    def _imports(self, code: format.Code, tree: ast.Module) -> None:
-        # Imported here: the worker's half brings pydantic, which takes a while to load.
+    def _check_imports(self, code: format.Code, tree: ast.Module) -> None:
+        # Imported here, because the worker's package imports pydantic, which takes long to load.
         from callagent.agents.cx.runtime import may_import
 
         for each in ast.walk(tree):
@@ -129,19 +131,19 @@ class PythonChecker:
 
 
 def _lint_transfers(source: str) -> Iterator[LintFinding]:
-    """Yield settings of transfers in code that have no effect here."""
-    # By text: the settings are keys of nested dictionaries, which code may build in any way.
-    whole = "LIVE_AGENT_HANDOFF" in source
+    """Yield the settings of transfers in code that have no effect here."""
+    # The text is searched, because the settings are keys of nested dictionaries that code may build in any way.
+    has_handoff = "LIVE_AGENT_HANDOFF" in source
     for number, text in enumerate(source.splitlines(), 1):
         if found := _TRUNK.search(text):
             yield format.CheckRule.NO_EFFECT, number, f"'{found[1]}' {TRUNK_WITHOUT_EFFECT}"
-        if whole and (found := _END_SESSION.search(text)):
+        if has_handoff and (found := _END_SESSION.search(text)):
             yield format.CheckRule.NO_EFFECT, number, f"'{found[1]}' {END_WITHOUT_EFFECT}"
 
 
 def _callable_tools(app: format.CxApp) -> frozenset[str] | None:
-    """Return the tools that code may call; None: not known, because a server lists its own."""
-    # An MCP server is asked only when the app's Python is run, which this check does not do.
+    """Return the tools that code may call; None if only a server knows them."""
+    # Servers of the Model Context Protocol (MCP) are asked only when the app's Python is run, not in this check.
     if any(toolset.schema is None for toolset in app.toolsets.values()):
         return None
     names = {format.tool_name(tool) for tool in app.tools.values()} | set(app.tools)
@@ -160,11 +162,11 @@ _NOT_HINTED = ("context", "tool_context", "callback_context")
 
 
 def lint_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[LintFinding]:
-    """Yield what any Python file may do wrong. `tools`: what code may call; None: not known."""
+    """Yield findings in any Python file. `tools`: the tools that code may call; None if they are not known."""
     yield from _lint_typing(tree)
     for each in ast.walk(tree):
         if isinstance(each, ast.ExceptHandler) and each.type is None:
-            message = "a bare 'except:' hides every failure, the end of the process included: name what is caught"
+            message = "a bare 'except:' hides every failure, even the end of the process: name the caught exceptions"
             yield format.CheckRule.BARE_EXCEPT, each.lineno, message
         if isinstance(each, ast.Call):
             yield from _lint_call(each, tools)
@@ -173,7 +175,7 @@ def lint_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[LintFi
 def lint_callback(
     tree: ast.Module, function: ast.FunctionDef, point: str, classes: Mapping[str, str]
 ) -> Iterator[LintFinding]:
-    """Yield what a callback may do wrong. `classes`: the class of each of its arguments."""
+    """Yield findings in a callback's file. `classes`: the class of each of its arguments."""
     for each in ast.walk(tree):
         if isinstance(each, ast.FunctionDef) and _CAMEL_CASE.fullmatch(each.name):
             yield (
@@ -182,34 +184,34 @@ def lint_callback(
                 f"'{each.name}': functions are named in snake_case on the platform",
             )
     for argument in function.args.args:
-        hint = _hint(argument.annotation)
+        hint = _hinted_class(argument.annotation)
         expected = classes.get(argument.arg, "")
         if hint and expected and hint.lower() != expected.lower():
-            message = f"'{argument.arg}' is hinted as {hint}; it is given as {expected}"
+            message = f"'{argument.arg}' is hinted as {hint}; its value is of the class {expected}"
             yield format.CheckRule.ANNOTATION, argument.lineno, message
     if point in ("before_model", "after_model"):
-        for returned in _returns(function):
+        for returned in _return_statements(function):
             if isinstance(returned.value, ast.Dict):
-                message = "a dictionary is no answer of a model: LlmResponse or None is expected"
+                message = "the callback returns a dictionary: return an LlmResponse or None"
                 yield format.CheckRule.RETURNS_DICT, returned.lineno, message
 
 
 def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[LintFinding]:
-    """Yield what a tool's function may do wrong. `described`: the tool has a description of its own."""
+    """Yield findings in a tool's function. `described`: whether the tool has a description in its configuration."""
     if not described and not ast.get_docstring(function):
         message = f"'{function.name}' has neither docstring nor description: the model does not know what it is for"
         yield format.CheckRule.NO_DOCSTRING, function.lineno, message
     for argument in (*function.args.args, *function.args.kwonlyargs):
         if argument.annotation is None and argument.arg not in _NOT_HINTED:
-            message = f"'{argument.arg}' has no type hint: the model is told that it is a text"
+            message = f"'{argument.arg}' has no type hint: add one, so that the model knows its type"
             yield format.CheckRule.NO_HINT, argument.lineno, message
-    # A function that only raises tells the model something: the error.
+    # A function that only raises gives the model a result: the error.
     raises = any(isinstance(each, ast.Raise) for each in ast.walk(function))
-    if not raises and not any(each.value is not None for each in _returns(function)):
+    if not raises and not any(each.value is not None for each in _return_statements(function)):
         yield (
             format.CheckRule.NO_RETURN,
             function.lineno,
-            f"'{function.name}' returns nothing: the model is told nothing",
+            f"'{function.name}' returns nothing: the model gets no result",
         )
 
 
@@ -225,15 +227,15 @@ def _lint_call(call: ast.Call, tools: frozenset[str] | None) -> Iterator[LintFin
 
 
 def _lint_typing(tree: ast.Module) -> Iterator[LintFinding]:
-    bound = {alias.asname or alias.name for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)
+    defined = {alias.asname or alias.name for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)
              for alias in each.names}  # fmt: skip
-    bound |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    defined |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     # A star import may bring any of the names.
-    if "*" in bound:
+    if "*" in defined:
         return
     reported: set[str] = set()
     for each in ast.walk(tree):
-        if isinstance(each, ast.Name) and each.id in _TYPING - bound - reported:
+        if isinstance(each, ast.Name) and each.id in _TYPING - defined - reported:
             reported.add(each.id)
             yield (
                 format.CheckRule.TYPING,
@@ -242,8 +244,8 @@ def _lint_typing(tree: ast.Module) -> Iterator[LintFinding]:
             )
 
 
-def _hint(annotation: ast.expr | None) -> str:
-    """Return the class that a hint names; empty: none, or more than a name."""
+def _hinted_class(annotation: ast.expr | None) -> str:
+    """Return the class that a hint names; empty if it names none or is not a plain name."""
     if isinstance(annotation, ast.Subscript):
         annotation = annotation.value
     if isinstance(annotation, ast.Attribute):
@@ -251,35 +253,37 @@ def _hint(annotation: ast.expr | None) -> str:
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value if annotation.value.isidentifier() else ""
     name = annotation.id if isinstance(annotation, ast.Name) else ""
-    # These names do not tell the class.
+    # These names say nothing about the class.
     return "" if name in ("Any", "object", "Optional", "Union", "Mapping") else name
 
 
-def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
+def _return_statements(function: ast.FunctionDef) -> Iterator[ast.Return]:
     """Yield the return statements of a function, without those of functions inside it."""
-    waiting: list[ast.AST] = [*function.body]
-    while waiting:
-        node = waiting.pop(0)
+    nodes: list[ast.AST] = [*function.body]
+    while nodes:
+        node = nodes.pop(0)
         if isinstance(node, ast.Return):
             yield node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(node)
+            nodes += ast.iter_child_nodes(node)
 
 
 def lint_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     """Yield line and reason of each default that the platform refuses."""
-    given = function.args
-    places = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True)]
-    places += [
-        (each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None
+    arguments = function.args
+    defaults = [*zip(arguments.args[len(arguments.args) - len(arguments.defaults) :], arguments.defaults, strict=True)]
+    defaults += [
+        (each, value)
+        for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if value is not None
     ]
-    for argument, default in places:
-        # What a call or a name gives is not known without running it.
+    for argument, default in defaults:
+        # The value of a call or a name is unknown without running it.
         if not isinstance(default, ast.Constant):
             continue
         hint = argument.annotation.id if isinstance(argument.annotation, ast.Name) else ""
         if default.value is None:
-            yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such an argument"
+            yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such arguments"
         # `type()` and not `isinstance`, for which True would be an int.
         elif hint in _DEFAULT_TYPES and type(default.value) not in _DEFAULT_TYPES[hint]:
             yield (

@@ -1,6 +1,7 @@
-"""Goldens: conversations turn by turn, with the tools that must be called and the words that should be said.
+"""Goldens: conversations with the tools that must be called and the words that should be said in each turn.
 
-Calls, answers, transfers and variables are compared exactly or by a directive (`$matchType`); words only by a judge.
+Calls, answers, transfers and variables are compared exactly or by a directive (`$matchType`). Words are compared by a
+judge: a function that decides whether two texts have the same meaning.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from callagent.errors import ProjectError
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 
 Judge = Callable[[str, str], Awaitable[bool]]
-"""Whether two texts mean the same: the expected one, then the actual one."""
-_START = "<event>welcome</event>"
-_EVENT = re.compile(r"\s*<event>\s*(welcome|session start)\s*</event>\s*", re.IGNORECASE)
+"""Returns whether two texts mean the same, the expected one and the actual one."""
+_START_EVENT = "<event>welcome</event>"
+_START_PATTERN = re.compile(r"\s*<event>\s*(welcome|session start)\s*</event>\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,11 @@ class GoldenCall:
 
 @dataclass(frozen=True, slots=True)
 class GoldenTurn:
-    """One turn: what the caller says, and what is expected then."""
+    """One turn: the caller's words and what is expected of the agent."""
 
     user: str
     agent: str
+    """The expected words; empty: any."""
     calls: tuple[GoldenCall, ...] = ()
     answers: tuple[GoldenCall, ...] = ()
     """Expected answers of tools. Their `arguments` are the fields of the answer."""
@@ -47,30 +49,30 @@ class GoldenTurn:
     variables: JsonObject = field(default_factory=dict)
     """Values that variables should have after the turn."""
     no_calls: bool = False
-    """No tool may be called in the turn."""
+    """Whether the turn may call no tool at all."""
 
     @property
     def is_start(self) -> bool:
-        return _EVENT.fullmatch(self.user) is not None
+        return _START_PATTERN.fullmatch(self.user) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A conversation with what is expected in each turn."""
+    """A conversation with the expectations of each turn."""
 
     name: str
     variables: JsonObject
     turns: tuple[GoldenTurn, ...]
     tags: tuple[str, ...] = ()
     expectations: tuple[str, ...] = ()
-    """What a judge should find true of the whole conversation."""
+    """Statements on the whole conversation that a judge should find true."""
     mocks: Mocks = field(default_factory=dict)
-    """Answers of tools that are not called for real."""
+    """Answers in place of the tools' own."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
-    """What differed when a golden was run."""
+    """The failed expectations of a golden."""
 
     name: str
     failures: tuple[str, ...]
@@ -89,28 +91,28 @@ def read_goldens(path: Path) -> list[Golden]:
     if not isinstance(data, Mapping) or not isinstance(conversations, list):
         raise ProjectError(f"{path.name}: 'conversations' should be a list")
     common = object_at(data, "common_session_parameters")
-    return [_golden(each, common, f"{path.name}: conversation {n}") for n, each in enumerate(conversations, 1)]
+    return [_read_golden(each, common, f"{path.name}: conversation {n}") for n, each in enumerate(conversations, 1)]
 
 
 async def run_goldens(project: CxProject, goldens: Sequence[Golden], judge: Judge | None = None) -> list[GoldenResult]:
-    """Run each golden in a call of its own. Without a judge words are not compared."""
-    return [await _run(project, golden, judge) for golden in goldens]
+    """Run each golden in a call of its own. Without a judge, words are not compared."""
+    return [await _run_golden(project, golden, judge) for golden in goldens]
 
 
-async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> GoldenResult:
+async def _run_golden(project: CxProject, golden: Golden, judge: Judge | None) -> GoldenResult:
     failures: list[str] = []
     turns: list[JsonObject] = []
     async with project.open_for_test(golden.variables, golden.mocks) as agent:
-        # The app greets first, also in a golden that begins with words of the caller.
+        # The app greets the caller even if the golden begins with the caller's words.
         if golden.turns and not golden.turns[0].is_start:
             await agent.start(lambda action: None)
         for number, turn in enumerate(golden.turns, 1):
             actions = await _play_turn(agent, turn)
             turns.append(_turn_summary(turn, actions))
             ended = any(isinstance(each, HangUp | Handoff) for each in actions)
-            left = len(golden.turns) - number if ended else 0
+            remaining = len(golden.turns) - number if ended else 0
             found = [*await _turn_failures(agent, turn, actions, judge)]
-            found += [f"the call ended; {left} turns are left"] if left else []
+            found += [f"the call ended; {remaining} turns are left"] if remaining else []
             failures += [f"turn {number}: {each}" for each in found]
             if ended:
                 break
@@ -128,12 +130,14 @@ async def _turn_failures(agent: CxAgent, turn: GoldenTurn, actions: Sequence[Act
 def state_failures(
     turn: GoldenTurn, actions: Sequence[Action], agent: str, variables: Mapping[str, object]
 ) -> list[str]:
-    """Return what differs from the turn's expectations of answers, the active agent, variables and calls."""
+    """Return the differences from a turn's expectations of answers, the active agent, variables and calls."""
     answered = [(each.name, each.result) for each in actions if isinstance(each, FunctionEnded)]
     failures = []
     for wanted in turn.answers:
         given = [result for name, result in answered if name == wanted.name]
-        if not any(_fits(wanted.arguments, result if isinstance(result, Mapping) else {}) for result in given):
+        if not any(
+            _arguments_match(wanted.arguments, result if isinstance(result, Mapping) else {}) for result in given
+        ):
             failures.append(f"{wanted.name} answered {given or 'nothing'}; expected: {dict(wanted.arguments)}")
     if turn.transfer and turn.transfer != agent:
         failures.append(f"the agent is '{agent}'; expected: '{turn.transfer}'")
@@ -168,52 +172,54 @@ async def _play_turn(agent: CxAgent, turn: GoldenTurn) -> list[Action]:
 
 async def _words_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge | None) -> str:
     spoken = " ".join(action.text for action in actions if isinstance(action, Say))
-    if judge is None or not turn.agent or _normalized(spoken) == _normalized(turn.agent):
+    if judge is None or not turn.agent or _normalize(spoken) == _normalize(turn.agent):
         return ""
     return "" if await judge(turn.agent, spoken) else f"said {spoken!r}; expected: {turn.agent!r}"
 
 
 def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
-    """Return the expected calls that were not made. Their order does not matter, and others may be made too.
+    """Return the failures of expected calls that were not made. Order does not matter, and other calls may be made.
 
     `called`: names and arguments of the calls that were made.
     """
-    made = list(called)
+    made_calls = list(called)
     failures = []
     for call in expected:
-        matching = next((each for each in made if each[0] == call.name and _fits(call.arguments, each[1])), None)
+        matching = next(
+            (each for each in made_calls if each[0] == call.name and _arguments_match(call.arguments, each[1])), None
+        )
         if matching is None:
-            listed = ", ".join(f"{name}({dict(arguments)})" for name, arguments in made) or "nothing"
+            listed = ", ".join(f"{name}({dict(arguments)})" for name, arguments in made_calls) or "nothing"
             failures.append(f"{call.name}({dict(call.arguments)}) was not called; called: {listed}")
         else:
-            # A call fits one expectation only: two equal ones need two calls.
-            made.remove(matching)
+            # A call meets one expectation only: two equal expectations need two calls.
+            made_calls.remove(matching)
     return failures
 
 
 async def _semantic_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge) -> str:
-    """Return the first argument whose meaning differs, if its directive is `semantic`; empty: none."""
-    made = [action for action in actions if isinstance(action, FunctionStarted)]
+    """Return the failure of the first `semantic` argument whose meaning differs; empty if there is none."""
+    made_calls = [action for action in actions if isinstance(action, FunctionStarted)]
     expected = ((each, *argument) for each in turn.calls for argument in each.arguments.items())
     for call, key, wanted in expected:
-        given = next((each.arguments for each in made if each.name == call.name), {})
+        given = next((each.arguments for each in made_calls if each.name == call.name), {})
         kind, value = _directive(wanted)
         if kind == "semantic" and key in given and not await judge(str(value or ""), str(given[key])):
             return f"{call.name}: {key} is {given[key]!r}; expected something like {str(value or '')!r}"
     return ""
 
 
-def _fits(expected: JsonObject, given: Mapping[str, object]) -> bool:
-    return all(_argument_fits(value, given, key) for key, value in expected.items())
+def _arguments_match(expected: JsonObject, given: Mapping[str, object]) -> bool:
+    return all(_argument_matches(value, given, key) for key, value in expected.items())
 
 
-def _argument_fits(wanted: JsonValue, given: Mapping[str, object], key: str) -> bool:
+def _argument_matches(wanted: JsonValue, given: Mapping[str, object], key: str) -> bool:
     kind, value = _directive(wanted)
     match kind:
         case "ignore":
             return True
         case "semantic":
-            # The judge decides this one: `_semantic_failure`.
+            # The judge compares the meaning, in `_semantic_failure`.
             return key in given
         case "contains":
             return str(value) in str(given.get(key, ""))
@@ -228,12 +234,12 @@ def _directive(wanted: JsonValue) -> tuple[str, JsonValue]:
     return (kind, wanted.get("$matchValue")) if kind and isinstance(wanted, Mapping) else ("", wanted)
 
 
-def _normalized(text: str) -> str:
-    """Return the words of a text in lower case; texts that differ in capitals and punctuation only need no judge."""
+def _normalize(text: str) -> str:
+    """Return the words of a text in lower case, so that differences in capitals and punctuation need no judge."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def _golden(data: JsonValue, common: JsonObject, place: str) -> Golden:
+def _read_golden(data: JsonValue, common: JsonObject, place: str) -> Golden:
     if not isinstance(data, Mapping) or not isinstance(data.get("turns"), list):
         raise ProjectError(f"{place}: 'turns' should be a list")
     turns: list[GoldenTurn] = []
@@ -241,9 +247,9 @@ def _golden(data: JsonValue, common: JsonObject, place: str) -> Golden:
         given = turn.get("user") if isinstance(turn, Mapping) else turn
         if not isinstance(turn, Mapping) or not isinstance(given, str | None):
             raise ProjectError(f"{place}, turn {number}: 'user' should be a text")
-        calls = tuple(_call(each, f"{place}, turn {number}") for each in list_at(turn, "tool_calls"))
+        calls = tuple(_read_call(each, f"{place}, turn {number}") for each in list_at(turn, "tool_calls"))
         # A turn without words of the caller is the greeting if it is the first, else a silence.
-        user = given or ("" if turns else _START)
+        user = given or ("" if turns else _START_EVENT)
         turns.append(GoldenTurn(user, str(turn.get("agent") or ""), calls))
     return Golden(
         name=str(data.get("conversation") or place),
@@ -254,7 +260,7 @@ def _golden(data: JsonValue, common: JsonObject, place: str) -> Golden:
     )
 
 
-def _call(data: JsonValue, place: str) -> GoldenCall:
+def _read_call(data: JsonValue, place: str) -> GoldenCall:
     action = data.get("action") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or not isinstance(action, str):
         raise ProjectError(f"{place}: a tool call should have an 'action', the tool's name")

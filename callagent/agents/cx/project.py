@@ -1,4 +1,4 @@
-"""A loaded app: one agent per call, of one version or, where a deployment splits its traffic, of several."""
+"""A loaded app, which opens an agent for each call; a deployment may split its traffic between versions."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from callagent.workers import Lease, ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
 Mocks = Mapping[str, Sequence[JsonObject]]
-"""By tool name, the answers given in place of the tool's own, in order; the last one is repeated."""
+"""Tool name -> answers in place of the tool's own, in order; the last one is repeated."""
 
 
 class OpenOptions(TypedDict, total=False):
     """Options of an agent that is opened for a session or a test."""
 
     variables: JsonObject | None
-    """Variables of the session, which win over the app's defaults."""
+    """Variables of the session, which replace the app's defaults."""
     fakes: bool
-    """Use the app's fakes in place of its tools (`toolFakeConfig`)."""
+    """Whether the app's fakes run in place of its tools (`toolFakeConfig`)."""
     mocks: Mocks | None
-    """Answers in place of tools; they go before fakes."""
+    """Answers in place of tools; they take precedence over fakes."""
     clients: bool
-    """A client carries out the app's client functions and shows its widgets."""
+    """Whether a client carries out the app's client functions and shows its widgets."""
     observe: Callable[[tree.ModelRequest], None] | None
-    """Called with every request to the model."""
+    """A function that is called with every request to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DescribedApp:
-    """An app together with what its Python and its tool servers say of its tools."""
+    """An app with the descriptions of its Python tools and of its tool servers' tools."""
 
     described: JsonObject
-    """Declarations of Python and MCP tools by name."""
+    """Declarations by name of Python tools and of MCP tools (Model Context Protocol)."""
     tools: Mapping[str, tree.Tool]
     root: tree.LlmNode
 
@@ -66,15 +66,15 @@ class CxVersion:
         self._deployment = served.deployment
         self._model = model
         self._pool = pool
-        own = engine.read_call_settings(self.app)
+        call_settings = engine.read_call_settings(self.app)
         self.settings = replace(
             settings,
             parallel_tools=self.app.data.get("toolExecutionMode") != "SEQUENTIAL",
-            fallback_utterance=own.fallback or settings.fallback_utterance,
+            fallback_utterance=call_settings.fallback or settings.fallback_utterance,
         )
         self._recordings = format.Recordings(self.app.files)
-        ask = partial(describe_app, pool, self.variant, self._deployment)
-        self._description = tree.DescribedProject(f"The app '{self.app.name}'", ask, self._build)
+        describe = partial(describe_app, pool, self.variant, self._deployment)
+        self._description = tree.DescribedProject(f"The app '{self.app.name}'", describe, self._build)
 
     async def prepare(self) -> tree.LlmNode:
         """Run the app's Python once and return the tree. Raises `ProjectError` and `WorkerError`."""
@@ -85,9 +85,9 @@ class CxVersion:
         return _DescribedApp(described, engine.app_tools(self.app, described), engine.build_tree(self.app, described))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> engine.CxAgent:
-        """Lease a worker and make the agent of one call."""
+        """Lease a worker and return the agent of one call."""
         app = await self._description.get()
-        # With a client the tree has tools that it has not on the telephone; without one all calls share a tree.
+        # Client functions and widgets need a tree of their own; all other calls share a tree.
         root = engine.build_tree(self.app, app.described, clients=True) if options.get("clients") else app.root
         context: MutableJsonObject = {
             "variant": self.variant,
@@ -98,7 +98,7 @@ class CxVersion:
             "use_tool_fakes": options.get("fakes", False),
             "mocks": {name: list(answers) for name, answers in (options.get("mocks") or {}).items()},
         }
-        # A worker that replaces this call's is leased with the same context, so it runs the same version and mocks.
+        # A replacement of this worker is leased with the same context, so that it has the same version and mocks.
         lease = await self._pool.lease(context)
         variables = options.get("variables") or {}
         # A copy of the defaults, because all calls share the app and code changes values in place.
@@ -131,7 +131,7 @@ class CxVersion:
             settings.agent_timeout,
             partial(self._pool.lease, context),
             tool_timeout=settings.tool_timeout,
-            # Workers side by side would each begin with a tool's first mock; one worker goes through them in order.
+            # Each parallel worker would begin with a tool's first mock; one worker returns the mocks in order.
             parallel_in_spares=settings.parallel_tools and not context["mocks"],
         )
 
@@ -146,26 +146,26 @@ class UnknownDeployment(ProjectError):
 class CxProject:
     """The `agents.protocol.AgentProject` of an app.
 
-    Where traffic is split, each call gets one of several versions; elsewhere there is one version for all. The project
-    closes the worker pool, which is its own; the model is shared with other projects.
+    Where traffic is split, each call gets one of several versions; otherwise there is one version. The project owns the
+    worker pool and closes it; the model is shared with other projects.
     """
 
     def __init__(
         self, exported: format.AppExport, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings
     ) -> None:
-        """Read what is served. Raises `ProjectError` that lists everything that is wrong with its files."""
+        """Load the served versions. Raises `ProjectError` that lists all errors in their files."""
         self._exported = exported
         self._served = served = exported.load()
         self._make_project = partial(CxProject, model=model, pool=pool, settings=settings)
         self._versions = {each.variant: CxVersion(each, model, pool, settings) for each in served}
-        self._first = self._versions[served[0].variant]
-        self._settings = self._first.settings
+        self._first_version = self._versions[served[0].variant]
+        self._settings = self._first_version.settings
         self._pool = pool
         self._deployments = exported.deployments()
         self._deployed: dict[str, CxProject] = {}
-        """Projects of other deployments, loaded when a session first named them."""
+        """Projects of other deployments, each loaded when a session first names it."""
         self._deployment_lock = asyncio.Lock()
-        self.app = self._first.app
+        self.app = self._first_version.app
         self.name = self.app.name
 
     async def prepare(self) -> tree.LlmNode:
@@ -188,12 +188,12 @@ class CxProject:
             raise UnknownDeployment(f"the app '{self.name}' has no deployment '{named}'; it has: {known}")
         if folder == self._exported.deployment:
             return self
-        # Two sessions may name a deployment at the same time; the second waits for the first to load it.
+        # If two sessions name a deployment at the same time, the second waits until the first has loaded it.
         async with self._deployment_lock:
             if folder not in self._deployed:
-                # In a thread: reading a large app takes long enough to be heard in running calls.
+                # In a thread, because reading a large app would interrupt the audio of running calls.
                 project = await asyncio.to_thread(self._make_project, replace(self._exported, deployment=folder))
-                # Records of all deployments stand under the app's name.
+                # The records of all deployments have the app's name.
                 project.name = self.name
                 await project.prepare()
                 self._deployed[folder] = project
@@ -217,8 +217,8 @@ class CxProject:
         self, at: datetime | None = None, state: JsonObject | None = None
     ) -> list[PromptPosition]:
         variables = {**self.app.variables, **(state or {})}
-        root = await self._first.prepare()
-        # Where traffic is split, the first version stands for all.
+        root = await self._first_version.prepare()
+        # Where traffic is split, the positions are those of the first version.
         return list(
             tree.tree_prompt_positions(
                 root, variables, lambda node: engine.render_instruction(self.app, node.name, variables)
@@ -231,13 +231,13 @@ class CxProject:
     async def open_with(
         self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]
     ) -> engine.CxAgent:
-        """Open an agent for a session or a test. The version depends on the call's identifier alone."""
+        """Open an agent for a session or a test. The call's identifier alone decides the version."""
         version = self._versions[format.choose_version(self._served, info.call_id).variant]
         return await version.open(info, write_metric, **options)
 
     @asynccontextmanager
     async def open_for_test(self, variables: JsonObject, mocks: Mocks | None = None) -> AsyncIterator[engine.CxAgent]:
-        """Open an agent for a test without a call, with fakes and mocks in place of tools, and close it afterwards."""
+        """Open an agent without a call, with fakes and mocks in place of tools, and close it afterwards."""
 
         async def write_metric(name: str, value: JsonValue) -> None:
             """Drop the metric: a test has no store."""
@@ -250,17 +250,17 @@ class CxProject:
             await agent.close()
 
     def for_test(self, variables: JsonObject, mocks: Mocks | None = None) -> CxTestProject:
-        """Return the app with given variables in its calls, and with fakes and mocks in place of tools."""
+        """Return the app for simulated calls: with these variables, and with fakes and mocks in place of tools."""
         return CxTestProject(self, variables, mocks)
 
     async def close(self) -> None:
-        # The pool last: versions may still be looking for tool servers in its workers.
+        # The pool is closed last: its workers may still be connecting the versions' tool servers.
         for project in (self, *self._deployed.values()):
             await project.close_versions()
         await self._pool.close()
 
     async def close_versions(self) -> None:
-        """Close what each version holds, without the worker pool."""
+        """Close each version, but not the worker pool."""
         for version in self._versions.values():
             await version.close()
 
@@ -311,40 +311,40 @@ def cx_runtime(path: Path) -> ProjectRuntime:
 def load_cx_app(
     path: Path, model: LanguageModel, pool: WorkerPool, settings: tree.TreeSettings | None = None
 ) -> CxProject:
-    """Load the app or deployment in `path`. Raises `ProjectError` that lists all that is wrong with its files."""
+    """Load the app or deployment in `path`. Raises `ProjectError` that lists all errors in its files."""
     return CxProject(format.read_export(path), model, pool, settings or tree.TreeSettings())
 
 
 async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> tree.ProjectDescription:
-    """Run an app's Python once in a worker: for `check`, and before the first call. Raises `WorkerError`.
+    """Run an app's Python once in a worker, for `check` and before the first call. Raises `WorkerError`.
 
-    The answer has `tools`, their declarations by name, and `places`, the folder of each version that is served, by
-    variant. Findings have their check rules.
+    The answer has `tools`, declarations by tool name, and `places`, the folder of each served version by variant.
+    Findings have their check rules.
 
     Args:
-        variant: which version is described; empty: the first.
-        deployment: the deployment that serves it; empty: the one that the project was opened with.
+        variant: the version to describe; empty: the first.
+        deployment: the deployment that serves it; empty: the one with which the project was opened.
     """
-    # The worker reports each file before it runs it: where the process ends, the last report says which file it was.
-    begun: list[tuple[str, int]] = []
+    # The worker reports each file before it runs it: if the process ends, the last report names the file at fault.
+    reports: list[tuple[str, int]] = []
     try:
         context = {"variant": variant, "deployment": deployment}
-        described = await tree.describe(pool, lambda file, line: begun.append((file, line)), context)
+        described = await tree.describe(pool, lambda file, line: reports.append((file, line)), context)
     except WorkerError as error:
-        if not begun:
+        if not reports:
             raise
         message = (
-            f"the file's Python ends its process or does not end when it is run, as before the first call: {error}"
+            f"the file's Python ends its process or does not return, when it is run before the first call: {error}"
         )
         return tree.ProjectDescription(
-            {"tools": {}}, [Finding(*begun[-1], message, format.CheckRule.ENDLESS.value)], []
+            {"tools": {}}, [Finding(*reports[-1], message, format.CheckRule.ENDLESS.value)], []
         )
-    errors = [replace(each, rule=_rule_of(each).value) for each in described.errors]
+    errors = [replace(each, rule=_error_rule(each).value) for each in described.errors]
     return tree.ProjectDescription(
         described.answer, errors, [replace(each, rule=format.CheckRule.AWAY.value) for each in described.unreachable]
     )
 
 
-def _rule_of(failure: Finding) -> format.CheckRule:
+def _error_rule(failure: Finding) -> format.CheckRule:
     ends = failure.message.startswith(("SystemExit", "OutOfTime", "KeyboardInterrupt"))
     return format.CheckRule.ENDLESS if ends else format.CheckRule.FAILS

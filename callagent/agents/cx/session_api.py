@@ -1,11 +1,10 @@
 """Sessions of the Session API without their sockets, as text (`CxSession`) or with audio (`SpokenSession`).
 
-Inputs in the API's form make turns, and turns give outputs in its form.
+Inputs in the API's JSON format begin turns, and turns produce outputs in the same format.
 
-A session with audio is held as a call: its agent for the call, its outputs for the client. It differs from a telephone
-call in three ways. The client says when the session starts, so there is no greeting before that; the client carries out
-the app's client functions; and where the agent would transfer the caller, the session ends and the client is told where
-to.
+A session with audio runs as a call and sends its outputs to the client. It differs from a telephone call in three ways.
+The client starts the session, so the agent does not greet before that. The client carries out the app's client
+functions. In place of a transfer the session ends, and the client receives the parameters of `end_session`.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ from callagent.errors import CallagentError
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 
 MAX_TEXT = 64 * 1024
-"""Characters of one input, continued ones together."""
+"""Characters of one input, together with the inputs that it continues."""
 _START_EVENTS = ("session_start", "session start", "welcome")
+"""Events by which published clients start a session."""
 _OUTPUT_KINDS = frozenset(("audio", "endSession", "payload", "text", "toolCalls"))
 """Fields of `SessionOutput` of which one output has at most one (a oneof in the API)."""
-_INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
+_INPUT_KINDS = ("text", "dtmf", "variables", "event", "toolResponses")
 Output = MutableJsonObject
 """An output in the API's form (`SessionOutput`)."""
 SendOutput = Callable[[Output], Awaitable[None]]
-"""Sends an output to the client; done when the client's connection has taken it."""
+"""Sends an output to the client and waits until the connection has accepted it."""
 RunTurn = Callable[[protocol.Emit], Coroutine[object, None, None]]
 """Runs a turn of the agent, which emits its actions."""
 TextOutput = tuple[actions.Say, Output]
@@ -44,7 +44,7 @@ Speak = Callable[[actions.Say], Awaitable[str]]
 
 
 class InputRefused(CallagentError):
-    """An input that cannot be used. The message is for the client that sent it."""
+    """The client's input cannot be used. The message is for the client."""
 
 
 class NotFound(InputRefused):
@@ -57,36 +57,36 @@ class CxSession:
     def __init__(self, agent: CxAgent) -> None:
         self.agent = agent
         self._turns = 0
-        self._pending = ""
+        self._pending_text = ""
         """Text received with `willContinue`."""
         self._digits = ""
         """Digits received with `willContinue`."""
-        self._keys = actions.DigitSettings(end_key="#")
-        """How the agent last asked for an entry on the keys."""
+        self._digit_settings = actions.DigitSettings(end_key="#")
+        """The settings of the agent's last request for digits."""
         self.ended = False
 
     async def run_inputs(self, inputs: Sequence[JsonObject], send: SendOutput, speak: Speak | None = None) -> None:
-        """Run the turns that the inputs make and send their outputs; a turn's last one has `turnCompleted`.
+        """Run the turns that the inputs begin and send their outputs; a turn's last output has `turnCompleted`.
 
         With `speak`, the audio of each text follows it. Raises `InputRefused`.
         """
         if self.ended:
             raise InputRefused("the session has ended")
         for given in inputs:
-            run = self._turn_of(given)
+            run = self._turn_for(given)
             if run is not None:
                 await self._run_turn(run, send, speak)
             if self.ended:
                 return
 
     async def close(self) -> None:
-        """Run the app's end and close the agent."""
+        """Run the app's code for the end of a session and close the agent."""
         await self.agent.end(EndReason.CALLER_HANGUP, 1)
         await self.agent.close()
 
-    def _turn_of(self, given: JsonObject) -> RunTurn | None:
-        """Return what runs the turn that an input makes; None: it makes no turn."""
-        kind = next((key for key in _INPUTS if key in given), None)
+    def _turn_for(self, given: JsonObject) -> RunTurn | None:
+        """Return the function that runs the turn of an input; None if the input begins no turn."""
+        kind = next((key for key in _INPUT_KINDS if key in given), None)
         value = given.get(kind) if kind else None
         match kind, value:
             case "text", str(text):
@@ -101,28 +101,28 @@ class CxSession:
                 return None
             case "toolResponses", {"toolResponses": [*answers]}:
                 return partial(self.agent.answer, tool_answers(answers))
-        known = ", ".join(_INPUTS)
+        known = ", ".join(_INPUT_KINDS)
         raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
     def _text_turn(self, text: str, *, will_continue: bool) -> RunTurn | None:
-        self._pending += text
-        if len(self._pending) > MAX_TEXT:
+        self._pending_text += text
+        if len(self._pending_text) > MAX_TEXT:
             raise InputRefused(f"the text has more than {MAX_TEXT} characters")
         if will_continue:
             return None
-        text, self._pending = self._pending, ""
+        text, self._pending_text = self._pending_text, ""
         return self._reply_to(text)
 
     def _digits_turn(self, digits: str, *, will_continue: bool) -> RunTurn | None:
-        """Take keys up to the finish key, or, without one, as soon as no continuation is announced."""
+        """Collect keys; return the turn of their entry after its finish key or without `willContinue`, else None."""
         self._digits = (self._digits + "".join(each for each in digits if each in DIGITS))[:MAX_TEXT]
-        finish = self._keys.end_key
+        finish = self._digit_settings.end_key
         ended = bool(finish) and finish in self._digits
         if will_continue and not ended:
             return None
         entered, self._digits = self._digits, ""
-        # What follows the finish key is dropped, as on the telephone, where the entry has ended by then. A finish key
-        # alone is an entry of its own: an app may ask for nothing but "press #".
+        # Keys after the finish key are dropped, as on the telephone. A finish key alone is an entry of its own, because
+        # an app may ask for "press #" only.
         before = entered.partition(finish)[0] if ended else entered
         return partial(self.agent.reply, protocol.CallerTurn(digits=before or entered[:1]))
 
@@ -130,62 +130,62 @@ class CxSession:
         return partial(self.agent.reply, protocol.CallerTurn(text=text))
 
     def begin_turn(self) -> TurnOutputs:
-        """Count a turn and return what collects its outputs."""
+        """Count a turn and return the collector of its outputs."""
         self._turns += 1
         return TurnOutputs(self.agent, self._turns)
 
-    def _output_of(self, turn: TurnOutputs, action: actions.Action) -> TextOutput | None:
-        """Note an action of the turn; return the output of a spoken text."""
+    def _note_action(self, turn: TurnOutputs, action: actions.Action) -> TextOutput | None:
+        """Note an action of the turn; if it is a spoken text, return the text and its output."""
         match action:
             case actions.Say(text):
                 return action, turn.text_output(text)
             case actions.FunctionEnded() | actions.ModelAnswered():
                 turn.note(action)
             case actions.Listen(settings):
-                # Keys are taken at any time; this says how they end.
-                self._keys = settings.digits or actions.DigitSettings(end_key="#")
+                # A client may send keys at any time; these settings say how an entry ends.
+                self._digit_settings = settings.digits or actions.DigitSettings(end_key="#")
             case actions.HangUp() | actions.Handoff():
                 self.ended = True
         return None
 
     async def _run_turn(self, run: RunTurn, send: SendOutput, speak: Speak | None) -> None:
         turn = self.begin_turn()
-        # The agent's turn does not wait for its client: its tools have deadlines, and messages and spans stand in the
-        # order of what happened. So texts wait here for a client that reads slowly; the model's answers bound them.
+        # The turn must not wait for a client that reads slowly, because its tools have deadlines and its spans measure
+        # time. So texts are queued; the length of the model's answers bounds the queue.
         texts: asyncio.Queue[TextOutput | None] = asyncio.Queue()
 
         def emit(action: actions.Action) -> None:
-            if (output := self._output_of(turn, action)) is not None:
+            if (output := self._note_action(turn, action)) is not None:
                 texts.put_nowait(output)
 
-        running = asyncio.create_task(run(emit))
-        # However the turn ends, also by an error, its end comes after its last text.
-        running.add_done_callback(lambda _: texts.put_nowait(None))
+        turn_task = asyncio.create_task(run(emit))
+        # None follows the last text, also if the turn ends with an error.
+        turn_task.add_done_callback(lambda _: texts.put_nowait(None))
         try:
             while (text := await texts.get()) is not None:
                 say, output = text
                 await send(output)
                 if speak is not None:
                     await send({"audio": await speak(say), **turn.index})
-            await running
+            await turn_task
         finally:
-            # Here also when the client is gone or has interrupted the turn.
-            if not running.done():
-                running.cancel()
-                await asyncio.wait({running})
+            # The turn is still running if the client is gone or has interrupted it.
+            if not turn_task.done():
+                turn_task.cancel()
+                await asyncio.wait({turn_task})
         for output in self._closing_outputs(turn):
             await send(output)
 
     def _closing_outputs(self, turn: TurnOutputs) -> Iterator[Output]:
         """Yield the outputs after the texts: payloads, the client's tool calls, and the one that completes the turn."""
-        # Payloads have no place among the texts: they are kept apart, for a client that shows them beside the words.
+        # Payloads follow the texts, because clients show them beside the words.
         yield from turn.payload_outputs()
         last = turn.last_output()
         if client_calls := self.agent.client_tool_calls():
             last["toolCalls"] = {"toolCalls": client_calls}
         if self.ended:
             if client_calls:
-                # An output has one kind of content: the calls go before the end.
+                # An output has one kind of content, so the calls are sent before the end.
                 yield {"toolCalls": last.pop("toolCalls"), **turn.index}
             last["endSession"] = {"metadata": self.agent.end_metadata()}
         yield last
@@ -215,7 +215,7 @@ def whole_turns(outputs: Sequence[JsonObject]) -> list[Output]:
 
 def event_words(event: str) -> str:
     """Return the text that stands for a client's event in the caller's turn."""
-    # Published clients use several names for the start of a session. Others are cut: they go into the prompt.
+    # Names of other events are cut to a bounded length, because they become part of the prompt.
     return SESSION_START if event.strip().lower() in _START_EVENTS else f"<event>{event[:200]}</event>"
 
 
@@ -234,7 +234,7 @@ def _response_part(given: JsonValue) -> JsonObject:
 
 
 class TurnOutputs:
-    """The outputs of one turn. `last_output` is called once, after everything else of the turn."""
+    """The collector of one turn's outputs. `last_output` is called once, after all other methods."""
 
     def __init__(self, agent: CxAgent, index: int) -> None:
         self._agent = agent
@@ -257,7 +257,7 @@ class TurnOutputs:
             spans.add_ended("model", ended.finished - ended.requested, _model_attributes(ended))
 
     def payload_outputs(self) -> Iterator[Output]:
-        """Yield the outputs of payloads that have come since the last time, each once."""
+        """Yield the outputs of the payloads since the previous call of this method."""
         for payload in self._agent.take_payloads():
             yield {"payload": payload, **self.index}
 
@@ -291,7 +291,7 @@ def _tool_message(ended: actions.FunctionEnded) -> JsonObject:
 
 
 TOOL_ANSWERS: Final = "<context>tool responses</context>"
-"""The text of the caller's turn that stands for a client's answers to tool calls."""
+"""Text that stands for a client's answers to tool calls in the caller's turn."""
 MAX_START_SECONDS: Final = 60.0
 """Seconds that a client may take before its first input."""
 PutOutput = Callable[[Output], None]
@@ -299,7 +299,7 @@ PutOutput = Callable[[Output], None]
 
 
 class SpokenSession:
-    """The `agents.protocol.Agent` of a session with audio. The session outlives the call and is closed elsewhere."""
+    """The `agents.protocol.Agent` of a session with audio. The session outlives the call and is closed by its owner."""
 
     def __init__(self, session: CxSession, put: PutOutput) -> None:
         self._session = session
@@ -307,7 +307,7 @@ class SpokenSession:
         self._put = put
         self._turn: TurnOutputs | None = None
         """The turn whose last output has not been sent yet."""
-        self._answers: list[JsonValue] = []
+        self._tool_answers: list[JsonValue] = []
 
     async def start(self, emit: protocol.Emit) -> None:
         emit(actions.Listen(actions.ListenSettings(no_input_timeout=MAX_START_SECONDS)))
@@ -317,33 +317,33 @@ class SpokenSession:
         outputs = self._turn = self._session.begin_turn()
 
         def emit_to_both(action: actions.Action) -> None:
-            # A turn that was interrupted has had its last output: nothing may follow it, not even the end of a function
-            # that went on after the interruption.
+            # An interrupted turn has sent its last output, which nothing may follow, not even the end of a function
+            # that was still running.
             if self._turn is outputs:
                 self._put_action(outputs, action)
-            # The call behind the session cannot be transferred: it ends, and the client is told where to call.
+            # The client of a session cannot be transferred: the call ends, and `endSession` has the parameters.
             emit(actions.HangUp(EndReason.HANDOFF) if isinstance(action, actions.Handoff) else action)
 
         await self._run_turn(turn, emit_to_both)
 
     def answer_tools(self, answers: Sequence[JsonValue]) -> None:
         """Keep a client's answers for the turn whose text is `TOOL_ANSWERS`. Raises `InputRefused`."""
-        self._answers += parts(tool_answers(answers))
+        self._tool_answers += parts(tool_answers(answers))
 
     def close_turn(self) -> None:
-        """Send the turn's last output, once: all of the turn has been heard, or it was interrupted."""
+        """Send the turn's last output, once, because the turn was heard to its end or was interrupted."""
         turn, self._turn = self._turn, None
         if turn is not None:
             self._put(turn.last_output())
 
     @property
     def turn_index(self) -> Mapping[str, int]:
-        """The index of the turn that audio belongs to now; empty: it belongs to none."""
+        """The index of the turn to which audio belongs now; empty if it belongs to none."""
         return {} if self._turn is None else self._turn.index
 
     @property
     def end_metadata(self) -> MutableJsonObject | None:
-        """The metadata of `endSession`; None: the agent has not ended the session."""
+        """The metadata of `endSession`; None while the agent has not ended the session."""
         return self._agent.end_metadata() if self._session.ended else None
 
     def heard(self, text: str, *, cut: bool) -> None:
@@ -362,8 +362,8 @@ class SpokenSession:
         return self._agent.record()
 
     async def _run_turn(self, turn: protocol.CallerTurn | protocol.HandoffFailed, emit: protocol.Emit) -> None:
-        answers, self._answers = self._answers, []
-        # The call knows turns of text only, so answers and the start of the session come as texts that stand for them.
+        answers, self._tool_answers = self._tool_answers, []
+        # A call has only turns of text, so texts stand for tool answers and for the start of the session.
         if answers and isinstance(turn, protocol.CallerTurn) and turn.text == TOOL_ANSWERS:
             await self._agent.answer({"role": "user", "parts": answers}, emit)
         elif isinstance(turn, protocol.CallerTurn) and turn.text == SESSION_START:
@@ -372,20 +372,20 @@ class SpokenSession:
             await self._agent.reply(turn, emit)
 
     def _put_action(self, turn: TurnOutputs, action: actions.Action) -> None:
-        """Send the client what an action means for it."""
+        """Report an action to the client."""
         match action:
             case actions.Say(text=text):
                 self._put(turn.text_output(text))
             case actions.FunctionEnded() | actions.ModelAnswered():
                 turn.note(action)
             case actions.Listen():
-                self._put_rest(turn)
+                self._put_closing_outputs(turn)
             case actions.HangUp() | actions.Handoff():
                 self._session.ended = True
-                self._put_rest(turn)
+                self._put_closing_outputs(turn)
 
-    def _put_rest(self, turn: TurnOutputs) -> None:
-        """Send the payloads and client tool calls of a turn that ends."""
+    def _put_closing_outputs(self, turn: TurnOutputs) -> None:
+        """Send the payloads and client tool calls of a turn that has ended."""
         for payload in turn.payload_outputs():
             self._put(payload)
         if client_calls := self._agent.client_tool_calls():

@@ -195,7 +195,11 @@ def test_what_nothing_here_heeds_is_told(tmp_path: Path) -> None:
         (each.file.rpartition("/")[2], each.line, each.message.split(":")[0]) for each in check_cx_app(path).warnings
     ]
     assert sorted(told) == [
-        ("app.json", 1, "'audioRecordingConfig' is a place below records.recordings here, where the settings have one"),
+        (
+            "app.json",
+            1,
+            "'audioRecordingConfig' names a folder below records.recordings here, where the settings have one",
+        ),
         ("app.json", 1, "'synthesizeSpeechConfigs' has no effect here"),
         ("desk.json", 1, "'proactiveExecutionEnabled' has no effect here"),
         ("python_code.py", 1, "'a' has the default None"),

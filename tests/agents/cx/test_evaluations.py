@@ -82,7 +82,7 @@ async def test_tools_are_run_and_their_results_compared(tmp_path: Path) -> None:
         good, bad, none = await run_tool_tests(loaded, read_tool_tests(tmp_path / "tests.yaml"))
     assert good.passed, good.failures
     assert bad.failures == ("$.result.error is 'number is required'; expected: contains 'nothing'",)
-    assert none.failures == ("there is no tool 'nobody'",)
+    assert none.failures == ("the app has no tool 'nobody'",)
 
 
 async def test_goldens_are_played_and_their_tool_calls_compared(tmp_path: Path) -> None:

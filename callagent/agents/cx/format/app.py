@@ -3,9 +3,9 @@
 Objects refer to one another by folder, display name or resource name; `CxApp.agent_named` and its like resolve all
 three to the folder's name.
 
-A widget is what an agent shows a client of the Session API that has a screen. The model calls the widget's tool with
-what is to be seen. The client gets it as `SessionOutput.payload`, and the turn is over: what the client writes next is
-the caller's (google.cloud.ces.v1beta, widget_tool.proto).
+A widget is content that an agent shows on the screen of a Session API client. The model calls the widget's tool with
+that content. The client receives it as `SessionOutput.payload`, which ends the turn; the client's next input is the
+caller's (google.cloud.ces.v1beta, widget_tool.proto).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from callagent.agents.cx.format.files import AppFiles
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 
-POINTS = {
+CALLBACK_POINTS = {
     "before_agent": "beforeAgentCallbacks",
     "after_agent": "afterAgentCallbacks",
     "before_model": "beforeModelCallbacks",
@@ -37,10 +37,10 @@ UNAVAILABLE = (
     "clientFunction", "connectorTool", "dataStoreTool", "fileSearchTool", "googleSearchTool", "remoteAgentTool",
     "widgetTool",
 )  # fmt: skip
-"""Kinds of tools that need the platform's services or a client. The model is offered them, because instructions name
-them, and is told when it calls one. Client functions and widgets work in sessions of the Session API."""
+"""Kinds of tools that need the platform's services or a client. They are offered to the model, because instructions
+name them, and answer that they are not available. Client functions and widgets work in the Session API."""
 MAX_TOOL_SECONDS = 300.0
-"""Upper bound of a tool's timeout, whatever the app says."""
+"""Upper bound of a tool's `timeout`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class AgentConfig:
     instruction: str
     file: str
     callbacks: Mapping[str, Sequence[Code]]
-    """By callback point, without those that are disabled."""
+    """Enabled callbacks by callback point."""
     tools: Sequence[str]
     toolsets: Sequence[tuple[str, Sequence[str] | None]]
     """Name of the toolset and the operations that the agent may use; None: all."""
@@ -81,19 +81,19 @@ class ToolConfig:
     data: JsonObject
     file: str
     kind: str
-    """Which of the kinds it is: `pythonFunction`, `openApiTool` …; empty: none."""
+    """The kind of tool: `pythonFunction`, `openApiTool` …; empty: unknown."""
     code: Code | None = None
     function: str = ""
     """The Python function's name; empty: the first one in the file."""
     description: str = ""
     fake: Code | None = None
-    """Python that answers in the tool's place where a session uses fakes (`toolFakeConfig`)."""
+    """Python that runs in place of the tool in sessions with fakes (`toolFakeConfig`)."""
     schema: JsonObject | None = None
     """The OpenAPI description of an `openApiTool`."""
 
     @property
     def own(self) -> JsonObject:
-        """The settings under the tool's kind, such as those of `openApiTool`; empty: it is of no kind."""
+        """The settings under the tool's kind, such as those of `openApiTool`; empty for an unknown kind."""
         return object_at(self.data, self.kind)
 
 
@@ -106,11 +106,11 @@ class ToolsetConfig:
     data: JsonObject
     file: str
     schema: JsonObject | None
-    """The OpenAPI description; None: a toolset of another kind."""
+    """The OpenAPI description; None for a toolset of another kind."""
 
     @property
     def mcp(self) -> JsonObject | None:
-        """The settings of a Model Context Protocol server; None: a toolset of another kind."""
+        """The settings of an MCP (Model Context Protocol) server; None for a toolset of another kind."""
         own = object_at(self.data, "mcpToolset")
         return own if own.get("serverAddress") else None
 
@@ -123,7 +123,7 @@ class GuardrailConfig:
     data: JsonObject
     file: str
     callbacks: Mapping[str, Code] = field(default_factory=dict)
-    """Its Python by callback point."""
+    """The guardrail's Python by callback point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,31 +146,31 @@ class CxApp:
 
     @property
     def language(self) -> str:
-        """The default language code; empty: the app names none."""
+        """The default language code; empty if the app names none."""
         return str(object_at(self.data, "languageSettings").get("defaultLanguageCode") or "")
 
     @property
     def persona(self) -> str:
-        """The channel's persona, `CONCISE` or `CHATTY`; empty: the app names none."""
+        """The channel's persona, `CONCISE` or `CHATTY`; empty if the app names none."""
         return str(object_at(self.data, "defaultChannelProfile", "personaProperty").get("persona") or "")
 
     def agent_named(self, name: str) -> str | None:
-        """Return the folder name of an agent by its folder, display name or resource name; None: there is none."""
-        return _named(name, {each.name: each.display_name for each in self.agents.values()})
+        """Return the folder name of an agent by its folder, display or resource name; None if there is none."""
+        return _find_folder(name, {each.name: each.display_name for each in self.agents.values()})
 
     def tool_named(self, name: str) -> str | None:
-        return _named(name, {each.name: each.display_name for each in self.tools.values()})
+        return _find_folder(name, {each.name: each.display_name for each in self.tools.values()})
 
     def toolset_named(self, name: str) -> str | None:
-        return _named(name, {each.name: each.display_name for each in self.toolsets.values()})
+        return _find_folder(name, {each.name: each.display_name for each in self.toolsets.values()})
 
     def guardrail_named(self, name: str) -> str | None:
-        return _named(name, {each.name: str(each.data.get("displayName")) for each in self.guardrails.values()})
+        return _find_folder(name, {each.name: str(each.data.get("displayName")) for each in self.guardrails.values()})
 
 
-def _named(name: str, displayed: Mapping[str, str]) -> str | None:
-    # A resource name (`projects/…/agents/NAME`) ends with the identifier that is the folder's name. Folders win over
-    # display names, which need not be unique.
+def _find_folder(name: str, displayed: Mapping[str, str]) -> str | None:
+    # A resource name (`projects/…/agents/NAME`) ends with the folder's name. Folders come before display names, which
+    # need not be unique.
     wanted = name.rsplit("/", 1)[-1]
     if wanted in displayed:
         return wanted
@@ -178,7 +178,7 @@ def _named(name: str, displayed: Mapping[str, str]) -> str | None:
 
 
 def tool_timeout(data: JsonObject) -> float | None:
-    """Return the `timeout` of a tool or toolset in seconds; None: it names none, or no duration."""
+    """Return the `timeout` of a tool or toolset in seconds; None if it is missing or no duration."""
     return min(parse_duration(data.get("timeout")), MAX_TOOL_SECONDS) or None
 
 
@@ -193,10 +193,10 @@ def tool_name(tool: ToolConfig) -> str:
 
 
 def referenced_tool_name(app: CxApp, named: JsonObject) -> str:
-    """Return the tool that an example or evaluation refers to, by the name under which the model calls it."""
+    """Return the name by which the model calls the tool that an example or evaluation refers to."""
     inside = named.get("toolsetTool")
     if isinstance(inside, Mapping):
-        # Tools of a toolset are called by its display name and their own; `agent_tree.py` makes the same names.
+        # The name consists of the toolset's display name and the tool's own name, as in `agent_tree.py`.
         given = str(inside.get("toolset") or "")
         toolset = app.toolset_named(given)
         shown = app.toolsets[toolset].display_name if toolset else given.rsplit("/", 1)[-1]
@@ -207,55 +207,55 @@ def referenced_tool_name(app: CxApp, named: JsonObject) -> str:
 
 
 def parse_duration(value: JsonValue) -> float:
-    """Return the seconds of a duration such as `5s`, or of a number; 0: the value is neither."""
+    """Return the seconds of a duration such as `5s`, or of a number; 0 if the value is neither."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", str(value)) if value is not None else None
     return float(found[1]) if found else 0.0
 
 
 WIDGET_TOOL = "widgetTool"
-TEXT = "text_response"
-"""The argument that holds the words beside a widget, where the model is to find some."""
-_TYPES: Mapping[str, str] = {
+TEXT_ARGUMENT = "text_response"
+"""The argument for the words spoken with a widget, if the model writes them."""
+_PAYLOAD_TYPES: Mapping[str, str] = {
     "PRODUCT_CAROUSEL": "product_detail_carousel",
     "PRODUCT_COMPARISON": "product_comparison",
     "PRODUCT_DETAILS": "base_product_detail",
 }
-"""Widget type -> `type` of its payload on the platform, which clients go by. Other types are written in lower case."""
-_WITHOUT = ("", "CUSTOM", "WIDGET_TYPE_UNSPECIFIED")
+"""Widget type -> `type` of its payload, by which clients tell widgets apart; other types are written in lower case."""
+_WITHOUT_PAYLOAD_TYPE = ("", "CUSTOM", "WIDGET_TYPE_UNSPECIFIED")
 
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """A widget as the engine shows it."""
+    """A widget with the settings of its words."""
 
     type: str
-    """The payload's `type`; empty: a custom widget, whose arguments say what it is."""
+    """The payload's `type`; empty for a custom widget, whose arguments are the whole payload."""
     text: str
-    """The fixed text that is spoken with it; empty: none."""
-    asks_for_words: bool
-    """Whether the model writes what is spoken with it."""
+    """The fixed text that is spoken with it; empty if there is none."""
+    model_writes_words: bool
+    """Whether the model writes the words that are spoken with it."""
     words: str
     """The model's instruction for these words."""
 
     def payload(self, arguments: JsonObject) -> MutableJsonObject:
-        """Return what the client's screen shows."""
-        shown = {name: value for name, value in arguments.items() if not self.asks_for_words or name != TEXT}
+        """Return the payload for the client's screen."""
+        shown = {key: value for key, value in arguments.items() if not self.model_writes_words or key != TEXT_ARGUMENT}
         return {"type": self.type, **shown} if self.type else shown
 
     def spoken_text(self, arguments: JsonObject) -> str:
-        """Return what is spoken with the widget; empty: nothing."""
-        return str(arguments.get(TEXT) or "") if self.asks_for_words else self.text
+        """Return the words spoken with the widget, empty if there are none."""
+        return str(arguments.get(TEXT_ARGUMENT) or "") if self.model_writes_words else self.text
 
     def parameters(self, own: JsonObject) -> MutableJsonObject:
-        """Return the schema that the model fills in: the widget's own and, if need be, the words."""
+        """Return the schema of the tool's arguments: the widget's own, and the words if the model writes them."""
         schema: MutableJsonObject = {"type": "object", **own}
-        if not self.asks_for_words:
+        if not self.model_writes_words:
             return schema
         words = {"type": "string", "description": self.words or "What is said with it."}
         return {
             **schema,
-            "properties": {**object_at(own, "properties"), TEXT: words},
-            "required": [*list_at(own, "required"), TEXT],
+            "properties": {**object_at(own, "properties"), TEXT_ARGUMENT: words},
+            "required": [*list_at(own, "required"), TEXT_ARGUMENT],
         }
 
 
@@ -270,9 +270,9 @@ def widget_of(config: ToolConfig) -> Widget:
     kind = str(own.get("widgetType") or "")
     words = object_at(own, "textResponseConfig")
     return Widget(
-        type="" if kind in _WITHOUT else _TYPES.get(kind, kind.lower()),
+        type="" if kind in _WITHOUT_PAYLOAD_TYPE else _PAYLOAD_TYPES.get(kind, kind.lower()),
         text=str(words.get("staticText") or "") if words.get("type") == "STATIC" else "",
-        asks_for_words=words.get("type") == "LLM_GENERATED",
+        model_writes_words=words.get("type") == "LLM_GENERATED",
         words=str(words.get("textResponseInstruction") or ""),
     )
 
@@ -280,6 +280,6 @@ def widget_of(config: ToolConfig) -> Widget:
 def settings_without_effect(own: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield key and reason of each setting of a widget that has no effect here."""
     if own.get("dataMapping"):
-        yield "dataMapping", "'dataMapping' has no effect here: the model fills the widget in"
+        yield "dataMapping", "'dataMapping' has no effect here: the model fills in the widget's data"
     if own.get("uiConfig"):
-        yield "uiConfig", "'uiConfig' has no effect here: clients are not sent it"
+        yield "uiConfig", "'uiConfig' has no effect here: it is not sent to clients"

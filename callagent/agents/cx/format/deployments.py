@@ -1,4 +1,4 @@
-"""What of an export is served: the app as exported, a deployment's version, or several where it splits traffic.
+"""The served versions of an export: the exported app, the version of a deployment, or several with split traffic.
 
 A deployment is `deployments/NAME/NAME.json` of the export (the API's Deployment), served as the project
 `APP/deployments/NAME`. A version is a whole app below `versions/NAME/`, or the API's AppVersion with its snapshot in
@@ -21,12 +21,12 @@ from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
 from callagent.json_values import JsonObject, JsonValue, objects_at
 
-FOLDER = "deployments"
+DEPLOYMENTS_FOLDER = "deployments"
 DRAFT = "-"
 """The version name that stands for the app as it is exported."""
-_SPLITS = ("", "RUNNING", "STATE_UNSPECIFIED")
+_SPLIT_STATES = ("", "RUNNING", "STATE_UNSPECIFIED")
 """States of an experiment in which traffic is split."""
-_OBJECTS = ("agents", "tools", "toolsets", "guardrails", "examples")
+_OBJECT_KINDS = ("agents", "tools", "toolsets", "guardrails", "examples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,48 +34,48 @@ class ServedApp:
     """A version of an app that some or all of the calls get."""
 
     variant: str
-    """Its name in records; empty: there is no other version."""
+    """Its name in records; empty if it is the only version."""
     percent: int
     app: CxApp
     reader: AppReader
     deployment: str = ""
-    """The deployment that serves it; empty: none."""
+    """The deployment that serves it; empty if none does."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppExport:
-    """The files of an export, read once, and which of its deployments is served."""
+    """The files of an export, and the deployment of it that is served."""
 
     files: AppFiles
     root: Path
     """The app's folder, or its zip."""
     deployment: str = ""
-    """The folder of the deployment that is served; empty: the app is served as it is exported."""
+    """The folder of the served deployment; empty if the app is served as it is exported."""
 
     @property
     def name(self) -> str:
-        """The app's name where its main file has none: that of its folder or zip."""
+        """The name of the folder or zip, which is the app's name if its main file has none."""
         return self.root.stem
 
     @property
     def path(self) -> Path:
-        """The folder of what is served: the app's or the deployment's."""
-        return self.root / FOLDER / self.deployment if self.deployment else self.root
+        """The folder of the app, or of the deployment if one is served."""
+        return self.root / DEPLOYMENTS_FOLDER / self.deployment if self.deployment else self.root
 
     def deployments(self) -> dict[str, str]:
         """Return the folders of all deployments by folder, last part of the resource name, and display name."""
-        return _Export(self.reader(Findings()), self.name).names()
+        return _ExportedVersions(self.reader(Findings()), self.name).folders_by_name()
 
     def served(self, findings: Findings) -> list[ServedApp]:
-        """Return what is served; empty: there are errors. Raises `ProjectError` when a version holds no app."""
+        """Return the served versions, none if there are errors. Raises `ProjectError` if a version has no app."""
         reader = self.reader(findings)
         if self.deployment:
-            return _Export(reader, self.name).deployment(self.deployment)
+            return _ExportedVersions(reader, self.name).deployment(self.deployment)
         app = reader.read(self.name)
         return [] if app is None else [ServedApp("", 100, app, reader)]
 
     def load(self) -> list[ServedApp]:
-        """Return what is served. Raises `ProjectError` that lists all that is wrong with its files."""
+        """Return the served versions. Raises `ProjectError` that lists all errors in their files."""
         findings = Findings()
         served = self.served(findings)
         errors = findings.report().errors
@@ -88,26 +88,26 @@ class AppExport:
         return AppReader(self.files, findings)
 
 
-def deployment_of(path: Path) -> tuple[Path, str] | None:
-    """Return the app's folder and the deployment that a path leads to; None: it leads to no deployment."""
-    whole = path.resolve()
-    if whole.parent.name != FOLDER or not whole.is_dir() or is_app_folder(whole):
+def find_deployment(path: Path) -> tuple[Path, str] | None:
+    """Return the app's folder and the deployment's name if the path is a deployment's folder, else None."""
+    folder = path.resolve()
+    if folder.parent.name != DEPLOYMENTS_FOLDER or not folder.is_dir() or is_app_folder(folder):
         return None
-    return (whole.parent.parent, whole.name) if is_app_folder(whole.parent.parent) else None
+    return (folder.parent.parent, folder.name) if is_app_folder(folder.parent.parent) else None
 
 
 def read_export(path: Path) -> AppExport:
-    """Read the files of an app or deployment. Raises `ProjectError` when they cannot be read at all."""
-    placed = deployment_of(path)
-    if placed is None:
+    """Read the files of an app or deployment. Raises `ProjectError` if they cannot be read at all."""
+    found = find_deployment(path)
+    if found is None:
         return AppExport(read_files(path), path)
-    root, name = placed
+    root, name = found
     return AppExport(read_files(root), root, name)
 
 
 def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
-    """Return the version that a call gets: always the same for an identifier, and each for its share of all calls."""
-    # By the identifier and not by chance: a session that is opened anew, or a worker that is replaced, gets the same.
+    """Return the version of a call: the same for the same identifier, and each version for its share of all calls."""
+    # The identifier decides, so that a session that is reopened or whose worker is replaced keeps its version.
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8], "big") % 100
     for each in served:
         number -= each.percent
@@ -117,31 +117,31 @@ def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
 
 
 def check_deployments(reader: AppReader) -> None:
-    """Check the deployments of an app that is itself checked as it is exported."""
-    export = _Export(reader, "")
-    for name, _ in reader.folders(FOLDER):
-        export.shares(name)
+    """Report errors in the files of the app's deployments."""
+    export = _ExportedVersions(reader, "")
+    for name, _ in reader.folders(DEPLOYMENTS_FOLDER):
+        export.read_shares(name)
 
 
-class _Export:
-    """An app with its versions and deployments."""
+class _ExportedVersions:
+    """The versions and deployments of an exported app."""
 
     def __init__(self, reader: AppReader, name: str) -> None:
         self._reader = reader
         self._name = name
 
-    def names(self) -> dict[str, str]:
-        folders = dict(self._reader.folders(FOLDER))
+    def folders_by_name(self) -> dict[str, str]:
+        folders = dict(self._reader.folders(DEPLOYMENTS_FOLDER))
         found: dict[str, str] = {}
         for folder, file in folders.items():
             data = self._reader.document(file) or {}
             for named in (str(data.get("name") or "").rsplit("/", 1)[-1], str(data.get("displayName") or "")):
                 found.setdefault(named, folder)
-        # A folder's own name wins over a display name of another deployment that is the same.
+        # A folder's name takes precedence over the same display name of another deployment.
         return {**found, **{folder: folder for folder in folders}}
 
     def deployment(self, name: str) -> list[ServedApp]:
-        shares = self.shares(name)
+        shares = self.read_shares(name)
         if shares is None:
             return []
         profile = shares.profile
@@ -155,42 +155,42 @@ class _Export:
                 served.append(ServedApp(variant, percent, replace(app, data=data), reader, name))
         return served
 
-    def shares(self, name: str) -> _Shares | None:
-        """Return how a deployment splits its traffic; None, with errors: it cannot be served."""
+    def read_shares(self, name: str) -> _TrafficShares | None:
+        """Return how a deployment splits its traffic; report errors and return None if it cannot be served."""
         endings = ("json", "yaml", "yml")
-        files = [f"{FOLDER}/{name}/{name}.{ending}" for ending in endings]
+        files = [f"{DEPLOYMENTS_FOLDER}/{name}/{name}.{ending}" for ending in endings]
         file = next((each for each in files if each in self._reader.files.contents), None)
         if file is None:
-            self._reader.error_at(CheckRule.UNREADABLE, f"{FOLDER}/{name}", 1, f"{files[0]} is missing")
+            self._reader.error_at(CheckRule.UNREADABLE, f"{DEPLOYMENTS_FOLDER}/{name}", 1, f"{files[0]} is missing")
             return None
         data = self._reader.document(file)
         if data is None:
             return None
-        # The deployment's own version gets the calls that the experiment leaves over.
-        whole = self._version_named(file, "appVersion", data.get("appVersion"))
+        # The deployment's own version gets the calls that the experiment does not allocate.
+        own_version = self._find_version(file, "appVersion", data.get("appVersion"))
         rows = self._traffic_split(file, data)
-        rest = 100 - sum(percent for _, percent, _ in rows)
-        if whole is None or rest < 0 or any(version is None for *_, version in rows):
-            if rest < 0:
+        remainder = 100 - sum(percent for _, percent, _ in rows)
+        if own_version is None or remainder < 0 or any(version is None for *_, version in rows):
+            if remainder < 0:
                 message = "'trafficPercentage' adds up to more than 100: lower the shares"
                 self._reader.error(CheckRule.DEPLOYMENT, file, "trafficAllocations", message)
             return None
         known = [(variant, percent, version) for variant, percent, version in rows if version is not None]
-        # In records the draft has the deployment's name, because `-` says nothing there.
-        if rest or not known:
-            known.append((name if whole == DRAFT else whole, rest, whole))
+        # In records the draft has the deployment's name, because `-` would be meaningless there.
+        if remainder or not known:
+            known.append((name if own_version == DRAFT else own_version, remainder, own_version))
         profile = data.get("channelProfile")
-        return _Shares(known, profile if isinstance(profile, Mapping) else {})
+        return _TrafficShares(known, profile if isinstance(profile, Mapping) else {})
 
     def _traffic_split(self, file: str, data: JsonObject) -> list[tuple[str, int, str | None]]:
-        """Return variant, percent and version of each share; version None: an error has been noted."""
+        """Return variant, percent and version of each share; the version is None if an error was reported."""
         experiment = data.get("experimentConfig")
         release = experiment.get("versionRelease") if isinstance(experiment, Mapping) else None
-        if not isinstance(release, Mapping) or str(release.get("state") or "") not in _SPLITS:
+        if not isinstance(release, Mapping) or str(release.get("state") or "") not in _SPLIT_STATES:
             return []
         rows = []
         for each in self._reader.objects(file, release, "trafficAllocations"):
-            version = self._version_named(file, "trafficAllocations", each.get("appVersion"))
+            version = self._find_version(file, "trafficAllocations", each.get("appVersion"))
             percent = each.get("trafficPercentage") or 0
             if not isinstance(percent, int) or not 0 <= percent <= 100:
                 message = f"'trafficPercentage' is {percent!r}; a whole number from 0 to 100 is expected"
@@ -199,8 +199,8 @@ class _Export:
             rows.append((str(each.get("id") or version or ""), percent, version))
         return rows
 
-    def _version_named(self, file: str, key: str, named: JsonValue) -> str | None:
-        """Return a version's name, `DRAFT` where none is named; None, with an error: there is no such version."""
+    def _find_version(self, file: str, key: str, named: JsonValue) -> str | None:
+        """Return a version's name, `DRAFT` if none is named; report an error and return None if it does not exist."""
         name = str(named or DRAFT).rsplit("/", 1)[-1]
         if name == DRAFT or any(each.startswith(f"versions/{name}/") for each in self._reader.files.contents):
             return name
@@ -209,7 +209,7 @@ class _Export:
         return None
 
     def _version_reader(self, version: str) -> AppReader:
-        """Return the reader of a version. Raises `ProjectError` when the version holds no app."""
+        """Return the reader of a version. Raises `ProjectError` if the version has no app."""
         if version == DRAFT:
             return self._reader
         place = f"versions/{version}/"
@@ -224,18 +224,21 @@ class _Export:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shares:
+class _TrafficShares:
+    """The versions of a deployment with their shares of the traffic."""
+
     rows: Sequence[tuple[str, int, str]]
     """Variant, percent and version; the percentages add up to 100."""
     profile: JsonObject
+    """The deployment's channel profile; empty if it has none."""
 
 
 def _unpack_snapshot(snapshot: JsonValue, place: str) -> dict[str, bytes]:
-    """Return the API's AppSnapshot as the files of an export, with texts and Python in place. Raises `ProjectError`."""
+    """Return the API's AppSnapshot as the files of an export, which contain texts and Python. Raises `ProjectError`."""
     if not isinstance(snapshot, Mapping) or not isinstance(snapshot.get("app"), Mapping):
         raise ProjectError(f"{place} holds neither an app nor the snapshot of one")
     contents = {APP_FILES[0]: json.dumps(snapshot["app"]).encode()}
-    for kind in _OBJECTS:
+    for kind in _OBJECT_KINDS:
         for each in objects_at(snapshot, kind):
             name = PurePosixPath(str(each.get("name") or each.get("displayName") or "")).name
             if name:

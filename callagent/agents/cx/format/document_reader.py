@@ -1,8 +1,8 @@
-"""Single documents of an app: objects, texts and code, and what `check` finds wrong in them, by file and line.
+"""Single documents of an app: objects, texts and code, with the errors that `check` reports by file and line.
 
-`environment.json` of an export holds what differs from place to place: values of the app, its tools and toolsets, and
-the servers of their OpenAPI descriptions (`url`). Wherever the export has `$env_var`, the value of the same place is
-filled in.
+`environment.json` of an export has the values that differ between installations: those of the app, of its tools and
+toolsets, and the servers of their OpenAPI descriptions (`url`). Where the export has `$env_var`, the value at the same
+path in `environment.json` is filled in.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from callagent.json_values import JsonObject, JsonValue, object_at
 
 
 class CheckRule(str, Enum):  # noqa: UP042 - a member has a meaning beside its value
-    """What `check` may find in an app: an identifier that never changes, and one line that explains it.
+    """A rule of `check`: an identifier that never changes, and one line that explains it.
 
-    Identifiers in brackets are those of the platform's published linter (cxas-scrapi), where it looks for the same.
+    Identifiers in brackets are those of the same rules in the platform's published linter (cxas-scrapi).
     """
 
     _value_: str
@@ -36,76 +36,76 @@ class CheckRule(str, Enum):  # noqa: UP042 - a member has a meaning beside its v
         return member
 
     UNREADABLE = "CX001", "A file is missing, or is not valid JSON, YAML or UTF-8."
-    SHAPE = "CX002", "A field has another type than the format gives it."
+    SHAPE = "CX002", "A field has a type that the format does not allow for it."
     NO_SUCH_FILE = "CX003", "A field names a file that the app does not have."
     NO_SUCH_OBJECT = "CX004", "A field names an agent, tool, toolset or guardrail that the app does not have."
     TWO_PARENTS = "CX005", "An agent is the child of two agents."
-    TOOL_KIND = "CX006", "A tool is of no kind, or of several."
-    VARIABLE = "CX007", "A variable has no name, or a type that the format does not know."
-    PATTERN = "CX008", "A guardrail's pattern is no regular expression."
-    OPEN_SERVER = "CX009", "An OpenAPI schema leaves its server open, and environment.json has none for it."
-    LIMIT = "CX010", "There is more of something than the platform takes."
+    TOOL_KIND = "CX006", "A tool is of no kind, or of several kinds."
+    VARIABLE = "CX007", "A variable has no name or an unknown type."
+    PATTERN = "CX008", "A guardrail's pattern is not a regular expression."
+    OPEN_SERVER = "CX009", "An OpenAPI schema leaves its server open, and environment.json does not name one."
+    LIMIT = "CX010", "The app exceeds a limit of the platform."
     NO_EFFECT = "CX011", "A setting has no effect here."
     NOT_HERE = "CX012", "An agent, tool, toolset or guardrail of this kind does not work here."
     CLIENT_FUNCTION = (
         "CX013",
-        "A client function or a widget is for clients of the Session API; on the telephone there is none.",
+        "A client function or a widget works for clients of the Session API, but not on the telephone.",
     )
-    AUTHENTICATION = "CX014", "Requests go without this kind of authentication."
-    DEPLOYMENT = "CX015", "A version or deployment cannot be served as it is written."
+    AUTHENTICATION = "CX014", "Requests are sent without this kind of authentication."
+    DEPLOYMENT = "CX015", "A version or deployment has an error and cannot be served."
     RECORDING_PATH = "CX016", "The app's recordings go to a local folder: their bucket is not written to."
-    AWAY = "CX017", "A server of tools is away: calls that open once it is back have its tools."
+    AWAY = "CX017", "A tool server does not answer: calls that open after its return have its tools."
     MODEL_SAFETY = "CX018", "`modelSafety` is enforced by Gemini's own models only."
     NOT_PYTHON = "CX020", "A file is not valid Python (C010, T010)."
-    IMPORT = "CX021", "Python imports what an app may not."
+    IMPORT = "CX021", "Python imports a module that an app may not import."
     NO_CALLBACK = "CX022", "A callback's file has no function of the callback's name (C001)."
-    CALLBACK_ARGUMENTS = "CX023", "A callback takes arguments that it is not called with (C002)."
+    CALLBACK_ARGUMENTS = "CX023", "A callback has a parameter that it is not called with (C002)."
     KEYWORDS = "CX024", "A tool takes **kwargs (T009)."
     DEFAULT = "CX025", "A tool's argument has the default None, or one of another type than its hint (T011)."
-    FAILS = "CX026", "A file's Python fails when it is run, as it is before the first call."
+    FAILS = "CX026", "A file's Python fails when it is run, which happens before the first call."
     ENDLESS = "CX027", "A file's Python does not end, or ends its process, when it is run."
-    CAMEL_CASE = "CX028", "A function of a callback is named in camelCase; the platform wants snake_case (C003)."
-    RETURNS_DICT = "CX029", "A model callback returns a dictionary in the place of an LlmResponse (C004)."
+    CAMEL_CASE = "CX028", "A function of a callback is named in camelCase; the platform expects snake_case (C003)."
+    RETURNS_DICT = "CX029", "A model callback returns a dictionary in place of an LlmResponse (C004)."
     BARE_EXCEPT = "CX030", "A bare `except:` hides every failure (C006)."
     CALLED_TOOL = "CX031", "Code calls a tool that the app does not have (C007)."
-    TYPING = "CX032", "A name of `typing` is not imported: it is there here, not on the platform (C008)."
-    ANNOTATION = "CX033", "A callback's argument is hinted as another class than it is given (C009)."
+    TYPING = "CX032", "A name of `typing` is not imported: it is available here, but not on the platform (C008)."
+    ANNOTATION = "CX033", "A callback's argument is hinted as a class that its value does not have (C009)."
     BARE_PART = "CX034", "A part is made by `Part(text=…)`; the platform's way is `Part.from_text(…)`."
-    NO_RETURN = "CX035", "A tool returns nothing: the model is told nothing."
+    NO_RETURN = "CX035", "A tool returns nothing: the model gets no result."
     NO_DOCSTRING = (
         "CX036",
-        "A tool has neither docstring nor description: the model does not know what it is for (T002).",
+        "A tool has neither docstring nor description: the model does not know its purpose (T002).",
     )
     NO_HINT = "CX037", "A tool's argument has no type hint (T003)."
-    CONDITION = "CX040", "A condition of an instruction or a transfer rule cannot be worked out."
-    OTHER_TAG = "CX041", "A `{% … %}` that is no condition: the model sees it as it is."
+    CONDITION = "CX040", "A condition of an instruction or a transfer rule is invalid."
+    OTHER_TAG = "CX041", "A `{% … %}` tag is not a condition: the model sees it as it is written."
     TASKFLOW = "CX042", "A <taskflow> has neither <subtask> nor <step> (I002)."
-    NEGATIVE_TRIGGER = "CX043", "A <trigger> says what must not be the case, which models misread (I004)."
+    NEGATIVE_TRIGGER = "CX043", "A <trigger> is negated, which models misread (I004)."
     LONG_INSTRUCTION = "CX044", "An instruction is so long that callers wait for it (I007)."
     NO_SUCH_AGENT = "CX045", "An instruction names an agent that the app does not have (I008)."
     TOOL_NOT_GIVEN = "CX046", "An instruction names a tool that the agent does not have (I009, I013)."
     REFERENCE_SYNTAX = (
         "CX047",
-        "An instruction writes a reference in another way than {@AGENT: …}, {@TOOL: …} (I010, I011).",
+        "An instruction writes a reference in another way than {@AGENT: …} or {@TOOL: …} (I010, I011).",
     )
-    TOOL_NOT_NAMED = "CX048", "An agent has a tool that its instruction, which names others, does not name (I012)."
+    TOOL_NOT_NAMED = "CX048", "An instruction names other tools of the agent, but not this one (I012)."
     RECORDING = "CX050", "A recording that code plays is not in the app."
 
 
 class DocumentReader:
-    """A reader of documents that notes what is wrong in its findings, so that one run reports everything."""
+    """A reader of documents that collects all errors in its findings instead of stopping at the first."""
 
     def __init__(self, files: AppFiles, findings: Findings, place: str = "") -> None:
-        """`place`: the folder in which the files lie in the export, with a slash at its end; empty: its root."""
+        """`place`: the folder of the files in the export, with a slash at its end; empty: its root."""
         self.files = files
         self.findings = findings
         self.place = place
 
     def line(self, file: str, *words: str) -> int:
-        """Return the line of a file on which the last of the words stands, in quotes or as a key.
+        """Return the line of a file that has the last of the words, in quotes or as a key.
 
-        Each word is looked for from the line of the one before it: the keys that lead to a value find its line. A word
-        that is not found leaves the line of the one before it, at first 1.
+        Each word is searched for from the line of the previous one, so the keys of a path lead to its value. A word
+        that is not found leaves the line unchanged; the first line is 1.
         """
         lines = (self.files.text(file) or "").splitlines()
         at = 1
@@ -127,8 +127,8 @@ class DocumentReader:
         self.findings.warning(self.place + file, line, message, rule.value)
 
     def folders(self, kind: str) -> list[tuple[str, str]]:
-        """Return name and main file of each object of a kind, such as `agents`; one without a main file is an error."""
-        # The files are all that is known of folders: a file directly in `agents/` is no object.
+        """Return name and main file of each object of a kind, such as `agents`; report objects without a main file."""
+        # Folders are known from the paths of files. A file directly in `agents/` is no object.
         names = {parts[1] for path in self.files.contents if (parts := PurePosixPath(path).parts)[0] == kind
                  and len(parts) > 2}  # fmt: skip
         found = []
@@ -147,7 +147,7 @@ class DocumentReader:
         return found
 
     def document(self, file: str) -> JsonObject | None:
-        """Read a JSON or YAML object; None, with an error: it cannot be read."""
+        """Return the object in a JSON or YAML file; report an error and return None if it cannot be read."""
         data: JsonValue
         try:
             text = self.files.text(file) or ""
@@ -155,7 +155,7 @@ class DocumentReader:
         except json.JSONDecodeError as error:
             self.error_at(CheckRule.UNREADABLE, file, error.lineno, f"this is not valid JSON: {error.msg}")
             return None
-        # Raised by deep nesting in either format.
+        # Deep nesting raises RecursionError in either format.
         except (ValueError, RecursionError) as error:
             self.error_at(CheckRule.UNREADABLE, file, getattr(error, "line", 1), f"not valid: {error}")
             return None
@@ -168,7 +168,7 @@ class DocumentReader:
         return data
 
     def object_at(self, file: str, data: JsonObject, *keys: str) -> JsonObject:
-        """Return the object under a path of keys; empty where there is none. A value of another type is an error."""
+        """Return the object under a path of keys, empty if there is none; report a value of another type."""
         found = data
         for depth, key in enumerate(keys, 1):
             value = found.get(key)
@@ -189,14 +189,14 @@ class DocumentReader:
         found = self.files.text(value)
         if found is not None:
             return found
-        # The format does not say whether a text is in place or names a file; what looks like a path should be one.
+        # The format does not tell texts from names of files, so a text that looks like a path is taken for one.
         if value.endswith(".txt") and "\n" not in value:
             self.error(CheckRule.NO_SUCH_FILE, file, key, f"'{key}' names '{value}', which does not exist")
             return ""
         return value
 
     def code(self, file: str, value: JsonValue) -> Code | None:
-        """Return Python written in place or in the file that it names; None, with an error: there is none."""
+        """Return the Python that a value holds or whose file it names; report an error and return None without any."""
         if not isinstance(value, str) or not value:
             self.error(CheckRule.SHAPE, file, "pythonCode", "'pythonCode' should name a Python file")
             return None
@@ -210,17 +210,17 @@ class DocumentReader:
         return Code(value, found)
 
     def objects(self, file: str, data: JsonObject, key: str) -> list[JsonObject]:
-        """Return a list of objects; empty, with an error: the value is something else."""
+        """Return a list of objects; report any other value as an error and return an empty list."""
         value = data.get(key) or []
         found = [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-        # One wrong item makes the whole list empty: what is left would lead to errors that follow from this one.
+        # One wrong item makes the list empty, because an incomplete list would cause further errors.
         if not isinstance(value, list) or len(found) < len(value):
             self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of objects")
             return []
         return found
 
     def names(self, file: str, data: JsonObject, key: str) -> list[str]:
-        """Return a list of names; empty, with an error: the value is something else."""
+        """Return a list of names; report any other value as an error and return an empty list."""
         value = data.get(key) or []
         found = [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
         if not isinstance(value, list) or len(found) < len(value):
@@ -230,7 +230,7 @@ class DocumentReader:
 
 
 def read_documents(files: AppFiles, kind: str) -> list[tuple[str, JsonObject]]:
-    """Return main file and content of each object of a kind that no agent needs. Raises `ProjectError`."""
+    """Return main file and content of each object of a kind that agents do not refer to. Raises `ProjectError`."""
     findings = Findings()
     reader = DocumentReader(files, findings)
     found = [(file, reader.document(file)) for _, file in reader.folders(kind)]
@@ -246,7 +246,7 @@ class _NotYaml(ValueError):
 
 
 def parse_yaml(text: str) -> JsonValue:
-    """Return the value of a YAML 1.2 text. Raises ValueError with an attribute `line` where it is not valid."""
+    """Return the value of a YAML 1.2 text. Raises ValueError with an attribute `line` if it is not valid."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -255,7 +255,7 @@ def parse_yaml(text: str) -> JsonValue:
         return data
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # The library's own text has several lines and quotes the document.
+        # The library's own message has several lines and quotes the document.
         raised = _NotYaml((error.problem or str(error)).splitlines()[0])
         raised.line = mark.line + 1 if mark else 1
         raise raised from None
@@ -264,7 +264,7 @@ def parse_yaml(text: str) -> JsonValue:
 
 
 def read_yaml_file(path: Path) -> JsonValue:
-    """Return a YAML file's data. Raises `ProjectError` when it cannot be read or is not valid."""
+    """Return a YAML file's data. Raises `ProjectError` if it cannot be read or is not valid."""
     try:
         return parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -272,7 +272,7 @@ def read_yaml_file(path: Path) -> JsonValue:
 
 
 ENVIRONMENT_FILE = "environment.json"
-PLACEHOLDER = "$env_var"
+ENVIRONMENT_PLACEHOLDER = "$env_var"
 
 
 class Environment:
@@ -283,30 +283,34 @@ class Environment:
 
     def app(self, data: JsonObject) -> JsonObject:
         """Return the app's main file with the values filled in."""
-        return _filled(data, self._data.get("app"))
+        return _fill_in(data, self._data.get("app"))
 
     def object(self, kind: str, name: str, data: JsonObject) -> JsonObject:
-        """Return a tool or toolset with the values filled in; they are found by its folder or display name."""
+        """Return a tool or toolset with its values filled in, which are under its folder's or its display name."""
         known = object_at(self._data, kind)
-        return _filled(data, known.get(name) or known.get(str(data.get("displayName"))))
+        return _fill_in(data, known.get(name) or known.get(str(data.get("displayName"))))
 
 
 def with_server(schema: str, own: JsonObject) -> str:
     """Return the text of an OpenAPI description with the server of its tool or toolset filled in."""
     url = own.get("url")
-    return schema.replace(PLACEHOLDER, url) if isinstance(url, str) and url != PLACEHOLDER else schema
+    return (
+        schema.replace(ENVIRONMENT_PLACEHOLDER, url)
+        if isinstance(url, str) and url != ENVIRONMENT_PLACEHOLDER
+        else schema
+    )
 
 
-def _filled(data: JsonObject, values: JsonValue) -> JsonObject:
-    """Fill in what is missing or left open; values that the export has stay."""
+def _fill_in(data: JsonObject, values: JsonValue) -> JsonObject:
+    """Return the data with missing values and placeholders filled in; other values of the export stay."""
     if not isinstance(values, Mapping):
         return data
     filled = dict(data)
     for key, value in values.items():
-        had = filled.get(key)
-        if isinstance(had, Mapping) and isinstance(value, Mapping):
-            filled[key] = _filled(had, value)
-        # The export wins where it says something: `environment.json` completes it and does not override it.
-        elif had is None or had == PLACEHOLDER:
+        exported = filled.get(key)
+        if isinstance(exported, Mapping) and isinstance(value, Mapping):
+            filled[key] = _fill_in(exported, value)
+        # `environment.json` completes the export and does not override it.
+        elif exported is None or exported == ENVIRONMENT_PLACEHOLDER:
             filled[key] = value
     return filled

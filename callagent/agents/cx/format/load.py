@@ -1,4 +1,4 @@
-"""The reader of an exported app, which checks its references. One run collects and reports all errors."""
+"""The reader of an exported app, which checks its references and reports all errors at once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TOOL_KINDS = (
     "fileSearchTool", "mcpTool", "agentTool", "widgetTool", "remoteAgentTool", "systemTool",
 )  # fmt: skip
 SYSTEM_TOOLS = ("end_session", "customize_response", "transfer_to_agent")
-_DEFAULT_OF_TYPE: JsonObject = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
+_TYPE_DEFAULTS: JsonObject = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
 
 
-_OBJECTS_OF_THE_APP = (
+_APP_OBJECTS = (
     ("audioProcessingConfig", "bargeInConfig"),
     ("defaultChannelProfile",),
     ("errorHandlingSettings", "endSessionConfig"),
     ("errorHandlingSettings", "fallbackResponseConfig", "customFallbackMessages"),
     ("languageSettings",),
 )
-"""Settings of the main file that hold objects. Others are reported here, because the engine would pass over them."""
+"""Settings of the main file that must be objects. Other values are reported, because the engine would ignore them."""
 
 
 class AppReader(document_reader.DocumentReader):
@@ -38,33 +38,33 @@ class AppReader(document_reader.DocumentReader):
     _environment = document_reader.Environment({})
 
     def read(self, name: str) -> app_format.CxApp | None:
-        """Return the app; None, with errors: it has no readable main file or no root agent."""
+        """Return the app; report errors and return None if it has no readable main file or no root agent."""
         app_file = self.files.app_file
         data = self.document(app_file)
         if data is None:
             return None
-        # Before the objects are read, because it completes them too.
+        # The environment is read before the objects, because it completes them, too.
         if document_reader.ENVIRONMENT_FILE in self.files.contents:
             self._environment = document_reader.Environment(self.document(document_reader.ENVIRONMENT_FILE) or {})
         data = self._environment.app(data)
-        for path in _OBJECTS_OF_THE_APP:
+        for path in _APP_OBJECTS:
             self.object_at(app_file, data, *path)
-        agents = {each.name: each for each in map(self._agent, self.folders("agents")) if each}
-        tools = {each.name: each for each in map(self._tool, self.folders("tools")) if each}
-        toolsets = {each.name: each for each in map(self._toolset, self.folders("toolsets")) if each}
-        guardrails = {each.name: each for each in map(self._guardrail, self.folders("guardrails")) if each}
+        agents = {each.name: each for each in map(self._read_agent, self.folders("agents")) if each}
+        tools = {each.name: each for each in map(self._read_tool, self.folders("tools")) if each}
+        toolsets = {each.name: each for each in map(self._read_toolset, self.folders("toolsets")) if each}
+        guardrails = {each.name: each for each in map(self._read_guardrail, self.folders("guardrails")) if each}
         app = app_format.CxApp(
             files=self.files,
             name=str(data.get("displayName") or data.get("name") or name),
             data=data,
-            # Found by `_check_app`: names are resolved with the app's own agents.
+            # `_check_app` fills it in: the name is resolved with the app's own agents.
             root_agent="",
             global_instruction=self.text_at(app_file, data, "globalInstruction"),
             agents=agents,
             tools=tools,
             toolsets=toolsets,
             guardrails=guardrails,
-            variables=self._variables(app_file, data),
+            variables=self._read_variables(app_file, data),
         )
         return self._check_app(app, app_file)
 
@@ -92,16 +92,16 @@ class AppReader(document_reader.DocumentReader):
             self._check_references(app, agent)
         self._check_tree(app, root)
         app = replace(app, root_agent=root)
-        return replace(app, examples=self._examples(app))
+        return replace(app, examples=self._read_examples(app))
 
-    def _examples(self, app: app_format.CxApp) -> dict[str, str]:
+    def _read_examples(self, app: app_format.CxApp) -> dict[str, str]:
         """Return the texts of example conversations by the agent that answers first in them."""
-        shown: dict[str, list[str]] = {}
+        texts_by_agent: dict[str, list[str]] = {}
         for name, file in self.folders("examples"):
             data = self.document(file)
             if data is None or data.get("invalid"):
                 continue
-            # Only the agent that answers sees the example: others would learn what is not theirs to do.
+            # Only the agent that answers sees the example, because other agents would learn tasks that are not theirs.
             entry = str(data.get("entryAgent") or app.root_agent)
             agent = app.agent_named(entry)
             if agent is None:
@@ -112,8 +112,8 @@ class AppReader(document_reader.DocumentReader):
                     f"'entryAgent' is '{entry}', which is not in agents/",
                 )
             elif text := example_text(app, data):
-                shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
-        return {agent: join_examples(texts) for agent, texts in shown.items()}
+                texts_by_agent.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
+        return {agent: join_examples(texts) for agent, texts in texts_by_agent.items()}
 
     def _check_references(self, app: app_format.CxApp, agent: app_format.AgentConfig) -> None:
         for tool in agent.tools:
@@ -152,31 +152,31 @@ class AppReader(document_reader.DocumentReader):
 
     def _check_tree(self, app: app_format.CxApp, root: str) -> None:
         """Report agents that are the child of two agents."""
-        # From the root: agents that nothing leads to have no place in the tree, and cycles end here.
+        # The search starts at the root: unreachable agents are not part of the tree, and cycles are reported here.
         parents: dict[str, str] = {root: ""}
-        waiting = [root]
-        while waiting:
-            agent = app.agents[waiting.pop()]
+        pending = [root]
+        while pending:
+            agent = app.agents[pending.pop()]
             for child in (found for each in agent.children if (found := app.agent_named(each))):
                 if child in parents:
-                    message = f"'childAgents' names '{child}', which has a parent already: each agent has one"
+                    message = f"'childAgents' names '{child}', which already has a parent: an agent has only one"
                     self.error(document_reader.CheckRule.TWO_PARENTS, agent.file, child, message)
                     continue
                 parents[child] = agent.name
-                waiting.append(child)
+                pending.append(child)
 
     # Objects ------------------------------------------------------------------------------------------------------
 
-    def _agent(self, found: tuple[str, str]) -> app_format.AgentConfig | None:
+    def _read_agent(self, found: tuple[str, str]) -> app_format.AgentConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
             return None
         callbacks: dict[str, Sequence[app_format.Code]] = {}
-        for point, key in app_format.POINTS.items():
+        for point, key in app_format.CALLBACK_POINTS.items():
             listed = [each for each in self.objects(file, data, key) if not each.get("disabled")]
             callbacks[point] = [code for each in listed if (code := self.code(file, each.get("pythonCode")))]
-        # By index, because a rule has no name; `engine/transfer_rules.py` counts the rules in the same way.
+        # Rules have no names, so the key is the index; `engine/transfer_rules.py` counts in the same way.
         conditions = {}
         for index, rule in enumerate(self.objects(file, data, "transferRules")):
             condition = self.object_at(file, rule, "deterministicTransfer", "pythonCodeCondition")
@@ -199,7 +199,7 @@ class AppReader(document_reader.DocumentReader):
             conditions=conditions,
         )
 
-    def _tool(self, found: tuple[str, str]) -> app_format.ToolConfig | None:
+    def _read_tool(self, found: tuple[str, str]) -> app_format.ToolConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
@@ -216,7 +216,7 @@ class AppReader(document_reader.DocumentReader):
         kind = kinds[0] if kinds else ""
         own = object_at(data, kind)
         code = self.code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
-        # A fake is on unless it is switched off; sessions and tests say whether fakes are used at all.
+        # A fake is enabled by default; sessions and tests decide whether fakes are used at all.
         fake = self.object_at(file, data, "toolFakeConfig")
         block = self.object_at(file, fake, "codeBlock").get("pythonCode") if fake.get("enableFakeMode", True) else None
         return app_format.ToolConfig(
@@ -229,22 +229,22 @@ class AppReader(document_reader.DocumentReader):
             function=str(own.get("name") or ""),
             description=str(own.get("description") or data.get("description") or ""),
             fake=self.code(file, block) if block else None,
-            schema=self._schema(file, own) if kind == "openApiTool" else None,
+            schema=self._read_schema(file, own) if kind == "openApiTool" else None,
         )
 
-    def _toolset(self, found: tuple[str, str]) -> app_format.ToolsetConfig | None:
+    def _read_toolset(self, found: tuple[str, str]) -> app_format.ToolsetConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
             return None
         data = self._environment.object("toolsets", name, data)
         own = data.get("openApiToolset") or data.get("openApiTool")
-        schema = self._schema(file, own) if isinstance(own, Mapping) else None
+        schema = self._read_schema(file, own) if isinstance(own, Mapping) else None
         return app_format.ToolsetConfig(name, str(data.get("displayName") or name), data, file, schema)
 
-    def _schema(self, file: str, own: JsonObject) -> JsonObject | None:
-        """Return an OpenAPI description that is written in place or in the file that it names; None: there is none."""
-        # JSON is YAML, so one parser reads both; a description in place has more than one line.
+    def _read_schema(self, file: str, own: JsonObject) -> JsonObject | None:
+        """Return the OpenAPI description in `own` or in the file that it names; None if there is none."""
+        # JSON is YAML, so one parser reads both. A description has more than one line; the name of a file has one.
         named = str(own.get("openApiSchema") or own.get("schema") or "")
         text = self.files.text(named) if "\n" not in named else named
         if text is None:
@@ -262,25 +262,25 @@ class AppReader(document_reader.DocumentReader):
                 document_reader.CheckRule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}"
             )
             return None
-        # A warning: the rest of the app works, and the calls of this tool fail with an error that the model is told.
-        if document_reader.PLACEHOLDER in text and not own.get("url"):
-            left_open = f"the server is left open ({document_reader.PLACEHOLDER})"
+        # This is a warning, because the rest of the app works; the model gets an error when it calls the tool.
+        if document_reader.ENVIRONMENT_PLACEHOLDER in text and not own.get("url"):
+            left_open = f"the server is left open ({document_reader.ENVIRONMENT_PLACEHOLDER})"
             message = f"{left_open}: {document_reader.ENVIRONMENT_FILE} has no 'url' for it"
             self.warning_at(document_reader.CheckRule.OPEN_SERVER, named or file, 1, message)
         return data if isinstance(data, Mapping) else None
 
-    def _guardrail(self, found: tuple[str, str]) -> app_format.GuardrailConfig | None:
+    def _read_guardrail(self, found: tuple[str, str]) -> app_format.GuardrailConfig | None:
         name, file = found
         data = self.document(file)
         if data is None:
             return None
         callbacks: dict[str, app_format.Code] = {}
         own = self.object_at(file, data, "codeCallback")
-        for pattern, reason in _bad_patterns(self.object_at(file, data, "contentFilter")):
+        for pattern, reason in _invalid_patterns(self.object_at(file, data, "contentFilter")):
             self.error(
                 document_reader.CheckRule.PATTERN, file, pattern, f"'{pattern}' is not a regular expression: {reason}"
             )
-        for point, key in app_format.POINTS.items():
+        for point, key in app_format.CALLBACK_POINTS.items():
             # A guardrail has one callback at a point, under the singular of the key that an agent has.
             given = own.get(key.removesuffix("s"))
             if isinstance(given, Mapping) and not given.get("disabled"):
@@ -288,7 +288,7 @@ class AppReader(document_reader.DocumentReader):
                 callbacks |= {point: code} if code else {}
         return app_format.GuardrailConfig(name, data, file, callbacks)
 
-    def _variables(self, file: str, data: JsonObject) -> MutableJsonObject:
+    def _read_variables(self, file: str, data: JsonObject) -> MutableJsonObject:
         defaults: MutableJsonObject = {}
         for each in self.objects(file, data, "variableDeclarations"):
             name, schema = each.get("name"), self.object_at(file, each, "schema")
@@ -298,27 +298,27 @@ class AppReader(document_reader.DocumentReader):
                 )
                 continue
             kind = str(schema.get("type") or "STRING").upper()
-            if kind not in _DEFAULT_OF_TYPE:
+            if kind not in _TYPE_DEFAULTS:
                 self.error(
                     document_reader.CheckRule.VARIABLE,
                     file,
                     name,
-                    f"variable '{name}': type '{kind}' is not one of {', '.join(_DEFAULT_OF_TYPE)}",
+                    f"variable '{name}': type '{kind}' is not one of {', '.join(_TYPE_DEFAULTS)}",
                 )
                 continue
-            # `null` is a default like any other, so it is not the same as none.
-            defaults[name] = schema["default"] if "default" in schema else _DEFAULT_OF_TYPE[kind]
+            # A default of `null` is different from no default.
+            defaults[name] = schema["default"] if "default" in schema else _TYPE_DEFAULTS[kind]
         return defaults
 
 
 def load_app(path: Path, findings: Findings) -> app_format.CxApp | None:
-    """Read the app in a folder or zip; errors go to `findings`. Raises `ProjectError` when it cannot be read at all."""
+    """Read the app in a folder or zip; errors go to `findings`. Raises `ProjectError` if it cannot be read at all."""
     files = read_files(path)
     return AppReader(files, findings).read(path.stem)
 
 
 def read_cx_app(path: Path) -> app_format.CxApp:
-    """Read the app in a folder or zip. Raises `ProjectError` that lists all that is wrong with its files."""
+    """Read the app in a folder or zip. Raises `ProjectError` that lists all errors in its files."""
     findings = Findings()
     app = load_app(path, findings)
     errors = findings.report().errors
@@ -328,8 +328,8 @@ def read_cx_app(path: Path) -> app_format.CxApp:
     return app
 
 
-def _bad_patterns(content_filter: JsonObject) -> list[tuple[str, str]]:
-    """Return the regular expressions of a guardrail that cannot be used, with the reasons."""
+def _invalid_patterns(content_filter: JsonObject) -> list[tuple[str, str]]:
+    """Return the invalid regular expressions of a guardrail, with the reasons."""
     if content_filter.get("matchType") != "REGEXP_MATCH":
         return []
     keys = ("bannedContents", "bannedContentsInUserInput", "bannedContentsInAgentResponse")
@@ -345,7 +345,7 @@ def _bad_patterns(content_filter: JsonObject) -> list[tuple[str, str]]:
 def join_examples(conversations: Sequence[str]) -> str:
     """Return example conversations as a part of the instruction."""
     listed = "\n\n".join(f"Example {number}, {text}" for number, text in enumerate(conversations, 1))
-    # Without the second sentence models take the examples for what this caller has said.
+    # Without the second sentence, models take the examples for words of this caller.
     return f"These conversations show how callers are answered. They are examples, not what was said now.\n\n{listed}"
 
 

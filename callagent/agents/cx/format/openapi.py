@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI 3 description as tools: what the model gives, and the request it makes."""
+"""The operations of an OpenAPI 3 description as tools: their arguments, and the HTTP requests of their calls."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from callagent.agents.cx.format.app import ToolConfig
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at, objects_at
 
 SESSION_CONTEXT = "x-ces-session-context"
-"""Key of a parameter that the call fills in and the model never sees."""
+"""Key in a parameter that the call fills in and the model never sees."""
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
-_MAX_DEPTH = 20
-"""Nested references that are followed; deeper ones become empty schemas, as descriptions may refer to themselves."""
+_MAX_REFERENCE_DEPTH = 20
+"""Nesting depth beyond which values become empty schemas, because descriptions may refer to themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Parameter:
     schema: JsonObject
     required: bool
     source: str = ""
-    """`$context.…`, from which the call fills it in; empty: the model does."""
+    """The `$context.…` value with which the call fills it in; empty if the model does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class Operation:
     server: str
     description: str
     parameters: tuple[Parameter, ...] = ()
-    whole_body: bool = False
-    """The body is not an object; the parameter `body` is all of it."""
-    form: bool = False
-    """The body is sent as a form, not as JSON."""
+    is_single_body: bool = False
+    """Whether the body is no object; the parameter `body` is then the whole body."""
+    is_form: bool = False
+    """Whether the body is sent as a form instead of JSON."""
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema of the arguments that the model gives; None: there are none."""
+        """Return the JSON schema of the arguments that the model gives; None if there are none."""
         from_model = [each for each in self.parameters if not each.source]
         if not from_model:
             return None
@@ -60,7 +60,7 @@ class Operation:
     def request(self, arguments: JsonObject, session: Mapping[str, object]) -> OperationRequest:
         """Return the request for a call of the operation.
 
-        `session`: the values that `$context.` leads to.
+        `session`: the values that `$context.` refers to.
         """
         path, body = self.path, dict[str, object]()
         params: dict[str, str | list[str]] = {}
@@ -74,7 +74,7 @@ class Operation:
                 case "path":
                     path = path.replace("{" + each.name + "}", urllib.parse.quote(as_text(value), safe=""))
                 case "query":
-                    # A list becomes the same parameter several times: the default style of OpenAPI 3, "form, explode".
+                    # A list repeats the parameter: the default style of OpenAPI 3, "form, explode".
                     params[each.name] = [as_text(one) for one in value] if isinstance(value, list) else as_text(value)
                 case "header":
                     headers[each.name] = as_text(value)
@@ -85,9 +85,9 @@ class Operation:
         if cookies:
             headers["Cookie"] = "; ".join(cookies)
         request = OperationRequest(self.method.upper(), self.server.rstrip("/") + path, params, headers)
-        # Without any value for its body the request has none: an empty object could be refused where none is required.
-        sent = body.get("body") if self.whole_body else body or None
-        if self.form:
+        # Without any value the request has no body, because a server could refuse an empty object.
+        sent = body.get("body") if self.is_single_body else body or None
+        if self.is_form:
             request.data = sent
         else:
             request.json = sent
@@ -96,28 +96,28 @@ class Operation:
 
 @dataclass(slots=True)
 class OperationRequest:
-    """The HTTP request of an operation; authentication adds to its parameters and headers."""
+    """The HTTP request of an operation. `Authentication` adds parameters and headers to it."""
 
     method: str
     url: str
     params: dict[str, str | list[str]] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     data: object = None
-    """The body as a form; None: there is none."""
+    """The values of a form in the body; None if the body is no form."""
     json: object = None
-    """The body as JSON; None: there is none."""
+    """The value of a JSON body; None if the body is not JSON."""
 
 
 def as_text(value: object) -> str:
-    """Return a value as it is written in a URL or a header."""
-    # OpenAPI 3, style "simple": the default for paths and headers.
+    """Return a value as text for a URL or a header."""
+    # This is the style "simple" of OpenAPI 3, the default for paths and headers.
     if isinstance(value, list):
         return ",".join(as_text(each) for each in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def lookup(source: str, session: Mapping[str, object]) -> object:
-    """Return the value of `$context.session_id`, `$context.variables.name` and the like; None: there is none."""
+    """Return the value of `$context.session_id`, `$context.variables.name` and the like; None if there is none."""
     value: object = session
     for key in source.removeprefix("$context.").split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -125,12 +125,12 @@ def lookup(source: str, session: Mapping[str, object]) -> object:
 
 
 def operations(schema: JsonObject) -> list[Operation]:
-    """Return the operations with an `operationId`; others cannot be called by name."""
+    """Return the operations with an `operationId`, without which an operation has no name."""
     found = []
     for path in (paths := object_at(schema, "paths")):
         item = object_at(paths, path)
         found += [
-            _operation(schema, str(path), method, item, operation)
+            _read_operation(schema, str(path), method, item, operation)
             for method in _METHODS
             if (operation := object_at(item, method)).get("operationId")
         ]
@@ -142,52 +142,52 @@ def single_operation(tool: ToolConfig) -> Operation | None:
     if tool.kind != "openApiTool":
         return None
     schema = tool.schema or {}
-    # A description may have more operations than the tool is meant for.
+    # The description may have operations besides the tool's own.
     named = str(tool.own.get("name") or "")
-    return next((each for each in operations(schema) if each.name == named), None) or _first(schema)
+    return next((each for each in operations(schema) if each.name == named), None) or _first_operation(schema)
 
 
-def _first(schema: JsonObject) -> Operation | None:
-    """Return the first operation, which needs no `operationId`."""
+def _first_operation(schema: JsonObject) -> Operation | None:
+    """Return the first operation, even without an `operationId`."""
     for path in (paths := object_at(schema, "paths")):
         item = object_at(paths, path)
         for method in _METHODS:
             if isinstance(own := item.get(method), Mapping):
-                return _operation(schema, str(path), method, item, {"operationId": "operation", **own})
+                return _read_operation(schema, str(path), method, item, {"operationId": "operation", **own})
     return None
 
 
-def _operation(schema: JsonObject, path: str, method: str, item: JsonObject, own: JsonObject) -> Operation:
-    # The nearest list of servers holds: the operation's, else the path's, else that of the whole description.
+def _read_operation(schema: JsonObject, path: str, method: str, item: JsonObject, own: JsonObject) -> Operation:
+    # The innermost list of servers applies: the operation's, else the path's, else that of the whole description.
     servers = objects_at(own, "servers") or objects_at(item, "servers") or objects_at(schema, "servers") or [{}]
-    body = list(_body(schema, own))
+    body = list(_read_body(schema, own))
     return Operation(
         name=str(own["operationId"]),
         method=method,
         path=path,
-        server=_address(servers[0]),
+        server=_server_url(servers[0]),
         description=str(own.get("description") or own.get("summary") or ""),
-        parameters=(*_parameters(schema, item, own), *body),
-        form=_media(schema, own)[0] == "application/x-www-form-urlencoded",
-        whole_body=len(body) == 1 and body[0].name == "body" and body[0].schema.get("type") != "object",
+        parameters=(*_read_parameters(schema, item, own), *body),
+        is_form=_request_media(schema, own)[0] == "application/x-www-form-urlencoded",
+        is_single_body=len(body) == 1 and body[0].name == "body" and body[0].schema.get("type") != "object",
     )
 
 
-def _parameters(schema: JsonObject, item: JsonObject, own: JsonObject) -> Iterator[Parameter]:
-    # A parameter is identified by name and place; the operation's own replaces the path's.
-    given: dict[tuple[str, str], JsonObject] = {}
+def _read_parameters(schema: JsonObject, item: JsonObject, own: JsonObject) -> Iterator[Parameter]:
+    # A parameter is identified by name and place; the operation's replaces the path's.
+    parameters_by_key: dict[tuple[str, str], JsonObject] = {}
     for each in (*objects_at(item, "parameters"), *objects_at(own, "parameters")):
-        found = resolved(schema, each)
-        given[str(found.get("name")), str(found.get("in"))] = found
-    for (name, place), found in given.items():
-        inner = {**resolved(schema, object_at(found, "schema"))}
-        if found.get("description"):
-            inner["description"] = found["description"]
-        source = str(found.get(SESSION_CONTEXT) or inner.pop(SESSION_CONTEXT, "") or "")
-        yield Parameter(name, place, inner, bool(found.get("required")), source)
+        parameter = resolve_references(schema, each)
+        parameters_by_key[str(parameter.get("name")), str(parameter.get("in"))] = parameter
+    for (name, place), parameter in parameters_by_key.items():
+        inner = {**resolve_references(schema, object_at(parameter, "schema"))}
+        if parameter.get("description"):
+            inner["description"] = parameter["description"]
+        source = str(parameter.get(SESSION_CONTEXT) or inner.pop(SESSION_CONTEXT, "") or "")
+        yield Parameter(name, place, inner, bool(parameter.get("required")), source)
 
 
-def _address(server: JsonObject) -> str:
+def _server_url(server: JsonObject) -> str:
     """Return a server's URL with the defaults of its variables."""
     url = str(server.get("url") or "")
     for name in (variables := object_at(server, "variables")):
@@ -195,20 +195,20 @@ def _address(server: JsonObject) -> str:
     return url
 
 
-def _media(schema: JsonObject, own: JsonObject) -> tuple[str, JsonObject]:
-    """Return media type and description of a request's body, JSON first; empty: it has none."""
-    # Requests are JSON where the server takes it; else the first type that it names, of which only forms work.
-    content = object_at(resolved(schema, object_at(own, "requestBody")), "content")
+def _request_media(schema: JsonObject, own: JsonObject) -> tuple[str, JsonObject]:
+    """Return media type and description of a request's body; both are empty if it has no body."""
+    # JSON is preferred, else the first declared type is used. Of other types, only forms are supported.
+    content = object_at(resolve_references(schema, object_at(own, "requestBody")), "content")
     kind = "application/json" if "application/json" in content else next(iter(content), "")
     return kind, object_at(content, kind)
 
 
-def _body(schema: JsonObject, own: JsonObject) -> Iterator[Parameter]:
-    media = _media(schema, own)[1]
+def _read_body(schema: JsonObject, own: JsonObject) -> Iterator[Parameter]:
+    media = _request_media(schema, own)[1]
     if not media:
         return
-    body = resolved(schema, object_at(media, "schema"))
-    # A list, or an object of which nothing is known: the model gives it as one argument. Else each property is one.
+    body = resolve_references(schema, object_at(media, "schema"))
+    # A list, or an object without declared properties, is one argument. Otherwise each property is an argument.
     if body.get("type") not in (None, "object") or not body.get("properties"):
         yield Parameter("body", "body", body, True)
         return
@@ -219,14 +219,14 @@ def _body(schema: JsonObject, own: JsonObject) -> Iterator[Parameter]:
         yield Parameter(str(name), "body", found, name in required, source)
 
 
-def resolved(schema: JsonObject, value: JsonObject) -> JsonObject:
-    """Return an object with the references (`$ref`) in it replaced by what they lead to; empty: that is no object."""
-    found = _resolved(schema, value)
+def resolve_references(schema: JsonObject, value: JsonObject) -> JsonObject:
+    """Return an object with its references (`$ref`) replaced by their targets; empty if the result is no object."""
+    found = _resolve(schema, value)
     return found if isinstance(found, Mapping) else {}
 
 
-def _resolved(schema: JsonObject, value: JsonValue, depth: int = 0) -> JsonValue:
-    if depth > _MAX_DEPTH:
+def _resolve(schema: JsonObject, value: JsonValue, depth: int = 0) -> JsonValue:
+    if depth > _MAX_REFERENCE_DEPTH:
         return {}
     if isinstance(value, Mapping):
         reference = value.get("$ref")
@@ -234,8 +234,8 @@ def _resolved(schema: JsonObject, value: JsonValue, depth: int = 0) -> JsonValue
             target: JsonValue = schema
             for key in reference[2:].split("/"):
                 target = target.get(key, {}) if isinstance(target, Mapping) else {}
-            return _resolved(schema, target, depth + 1)
-        return {key: _resolved(schema, item, depth + 1) for key, item in value.items()}
+            return _resolve(schema, target, depth + 1)
+        return {key: _resolve(schema, item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_resolved(schema, item, depth + 1) for item in value]
+        return [_resolve(schema, item, depth + 1) for item in value]
     return value

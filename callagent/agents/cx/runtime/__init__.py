@@ -1,9 +1,9 @@
-"""The worker's side of an app.
+"""The part of an app that runs in a worker, loaded as `ProjectRuntime("callagent.agents.cx.runtime:CxRuntime", app)`.
 
-It runs as `ProjectRuntime("callagent.agents.cx.runtime:CxRuntime", app)`. `WorkerPool.lease(context)` takes
-`{"session_id", "app_id", "language_code", "use_tool_fakes", "mocks": {tool: [answer]}}`. `{"op": "describe"}` →
-`{"tools": {name: {"description", "parameters"}}, "errors": [{"file", "line", "message"}], "unreachable"}`; all else is
-the protocol of `callagent.agents.tree.worker_protocol`.
+`WorkerPool.lease(context)` takes `{"variant", "deployment", "session_id", "app_id", "language_code", "use_tool_fakes",
+"mocks": {tool: [answer]}}`. The request `{"op": "describe"}` is answered by `{"tools": {name: {"description",
+"parameters"}}, "errors": [{"file", "line", "message"}], "unreachable": [as errors], "places": {variant: folder}}`. All
+other messages follow `callagent.agents.tree.worker_protocol`.
 """
 
 from typing import TYPE_CHECKING

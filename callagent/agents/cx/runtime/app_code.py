@@ -1,7 +1,7 @@
-"""An app's Python in a worker: what it may import, its globals, and its functions as declarations of tools.
+"""An app's Python in a worker: its permitted imports, its globals, and its functions as declarations of tools.
 
-An app may import the standard library without sockets and processes, and three libraries. This keeps authors to what
-runs everywhere; harm is contained by the worker process, not here.
+An app may import three libraries, and the standard library without sockets and processes. This keeps apps portable;
+protection comes from the confinement of the worker process, not from here.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from callagent.agents.cx.runtime import classes
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
 from callagent.json_values import JsonObject, MutableJsonObject
 
-# What is closed opens sockets, starts processes, or leads around the checked `__import__`.
-_LIBRARIES = frozenset({"pydantic", "pydantic_core", "numpy", "google"})
-_CLOSED = frozenset(
+# Forbidden modules open sockets, start processes, or bypass the checked `__import__`.
+_ALLOWED_LIBRARIES = frozenset({"pydantic", "pydantic_core", "numpy", "google"})
+_FORBIDDEN = frozenset(
     {
         "_ctypes", "_posixsubprocess", "_socket", "_ssl", "_winapi", "ctypes", "ftplib", "gc", "imaplib", "importlib",
         "multiprocessing", "nntplib", "pip", "poplib", "pty", "runpy", "smtplib", "socket", "socketserver", "ssl",
         "subprocess", "telnetlib", "webbrowser", "xmlrpc",
     }
 )  # fmt: skip
-_CLOSED_MODULES = ("http.client", "http.server", "urllib.request", "concurrent.futures.process")
-_GOOGLE = ("google.protobuf",)
+_FORBIDDEN_MODULES = ("http.client", "http.server", "urllib.request", "concurrent.futures.process")
+_ALLOWED_OF_GOOGLE = ("google.protobuf",)
 
 
 def may_import(name: str) -> bool:
     """Return whether an app's code may import a dotted name."""
     top = name.partition(".")[0]
     if top == "google":
-        return any(f"{name}.".startswith(f"{each}.") for each in _GOOGLE)
-    if top in _CLOSED or any(f"{name}.".startswith(f"{each}.") for each in _CLOSED_MODULES):
+        return any(f"{name}.".startswith(f"{each}.") for each in _ALLOWED_OF_GOOGLE)
+    if top in _FORBIDDEN or any(f"{name}.".startswith(f"{each}.") for each in _FORBIDDEN_MODULES):
         return False
-    return top in _LIBRARIES or top in sys.stdlib_module_names
+    return top in _ALLOWED_LIBRARIES or top in sys.stdlib_module_names
 
 
 def _import(
@@ -59,8 +59,8 @@ def _import(
 ) -> object:
     """Import a module for an app's code, in the place of Python's own `__import__`."""
     if level:
-        raise ImportError("an app's code has no package: relative imports lead nowhere")
-    # `from urllib import request` brings `urllib.request`: each name of the list may be a module, too.
+        raise ImportError("an app's code has no package for relative imports: write the code in this file")
+    # `from urllib import request` imports `urllib.request`: each name of the list may be a module, too.
     wanted = [name, *(f"{name}.{each}" for each in fromlist or ())]
     is_google = name == "google" and fromlist
     for each in wanted[1:] if is_google else wanted:
@@ -83,12 +83,12 @@ CLASSES: Mapping[str, type] = {
         classes.CallbackContext, classes.ToolContext, ExternalResponse, Requests, StatusError,
     )
 }  # fmt: skip
-# Published code annotates with these and does not import them.
+# Published code uses these names in annotations without importing them.
 _TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
 
 
 class _CesPublic:
-    """The global `ces_public`, by which published code names the same classes (`ces_public.Part`)."""
+    """The global `ces_public` of published code, which has the same classes as attributes (`ces_public.Part`)."""
 
     def __init__(self) -> None:
         for name, each in CLASSES.items():
@@ -96,7 +96,7 @@ class _CesPublic:
 
 
 Compiled = CodeType | SyntaxError
-"""A compiled file. A syntax error is kept and raised when the file is used or described."""
+"""A compiled file, or its syntax error, which is raised when the file is used or described."""
 
 
 def all_code(app: CxApp) -> list[Code]:
@@ -111,7 +111,7 @@ def all_code(app: CxApp) -> list[Code]:
 
 
 def compile_app(app: CxApp) -> dict[str, Compiled]:
-    """Compile all Python files of an app, by file."""
+    """Compile all Python files of an app; the keys are the files."""
     return {code.file: _compiled(code) for code in all_code(app)}
 
 
@@ -123,18 +123,18 @@ def _compiled(code: Code) -> Compiled:
 
 
 class Namespaces:
-    """The namespaces of one call: each file is run once, when it is first needed."""
+    """The namespaces of one call: each file runs once, when it is first needed."""
 
     def __init__(self, compiled: Mapping[str, Compiled], platform: Mapping[str, object]) -> None:
         self._compiled = compiled
         self._platform = platform
-        self._made: dict[str, dict[str, object]] = {}
+        self._globals_by_file: dict[str, dict[str, object]] = {}
         self._typing = {name: getattr(typing, name) for name in _TYPING}
 
     def get(self, file: str) -> dict[str, object]:
-        """Return the globals of a file, which runs if it has not. Raises what the file raises."""
-        if file in self._made:
-            return self._made[file]
+        """Return the globals of a file; run it first if it has not run yet. Raises the file's exceptions."""
+        if file in self._globals_by_file:
+            return self._globals_by_file[file]
         code = self._compiled[file]
         if isinstance(code, SyntaxError):
             raise code
@@ -149,12 +149,12 @@ class Namespaces:
             "__builtins__": code_builtins(),
         }
         exec(code, names)
-        # Kept only if the file ran to its end: one that fails is run again, and fails again, when it is next needed.
-        self._made[file] = names
+        # A file that fails is not kept, so that it runs and fails again when it is next needed.
+        self._globals_by_file[file] = names
         return names
 
     def function(self, file: str, name: str) -> Callable[..., object]:
-        """Return a function of a file; empty name: the first one. Raises LookupError and what the file raises."""
+        """Return a function of a file; empty name: the first one. Raises LookupError and the file's exceptions."""
         names = self.get(file)
         if name:
             found = names.get(name)
@@ -165,13 +165,13 @@ class Namespaces:
         own = (each for each in names.values() if inspect.isfunction(each) and each.__code__.co_filename == file)
         first = next(own, None)
         if first is None:
-            raise LookupError(f"{file} has no function")
+            raise LookupError(f"{file} defines no function")
         return first
 
 
 def call_by_name(function: Callable[..., object], named: Mapping[str, object]) -> object:
-    """Call a function by keyword with those of the arguments that it takes."""
-    # Published callbacks declare only what they use, so the call must not bring more.
+    """Call a function by keyword with the arguments that it takes."""
+    # Published callbacks declare only the arguments that they use, and further ones would be an error.
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function(**named)
@@ -183,15 +183,15 @@ _HEADING = re.compile(r"\s*(Args|Arguments|Parameters|Returns?|Raises|Yields|Exa
 
 
 def declare(function: Callable[..., object], description: str) -> JsonObject:
-    """Return a function as a tool, `{"description", "parameters"}`, from its hints and docstring.
+    """Return the declaration of a function as a tool, `{"description", "parameters"}`, from its hints and docstring.
 
-    `description`: the configured one, which wins over the docstring's.
+    `description`: the configured one, which replaces the docstring's.
     """
     text, arguments = read_docstring(inspect.getdoc(function) or "")
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
-        # A hint names what the file does not have. The tool works all the same; its arguments are declared as any.
+        # A hint may use an undefined name. The tool works all the same; its arguments are declared without types.
         hints = {}
     properties: MutableJsonObject = {}
     required: list[str] = []
@@ -241,19 +241,19 @@ def _schema(hint: Any) -> JsonObject:
 
 
 class OutOfTime(BaseException):
-    """Raised in code that runs longer than it may. No `Exception`, so that code that catches those ends too."""
+    """Raised in code that exceeds its time limit. No `Exception`, because the code may catch all of those."""
 
 
 _MAX_RAISES = 3
-"""Times that `OutOfTime` is raised in code that catches it; after the last one the process ends."""
+"""Number of times that the limit interrupts code that catches `OutOfTime`; the last time ends the process."""
 
 
 @contextmanager
-def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Iterator[None]:
-    """Raise `OutOfTime` in the code of a file after some seconds, again where it is caught, and then end the process.
+def time_limit(file: str, seconds: float, on_timeout: Callable[[int], None]) -> Iterator[None]:
+    """Raise `OutOfTime` in a file's code after some seconds, again if the code catches it, and then end the process.
 
-    `on_over` is called with the line of the file at which the code was. Without effect outside of the main thread,
-    which alone takes signals.
+    `on_timeout` is called with the line of the file at which the code was. Only in the main thread is there a limit,
+    because only that receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -261,18 +261,18 @@ def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Ite
 
     left = _MAX_RAISES
 
-    def over(number: int, frame: FrameType | None) -> None:
+    def raise_timeout(number: int, frame: FrameType | None) -> None:
         nonlocal left
         left -= 1
-        on_over(_line(file, frame))
+        on_timeout(_line(file, frame))
         if not left:
-            # The core knows from the last report which file it was (`project.describe_app`).
+            # The core knows the file from the last report (`project.describe_app`).
             os._exit(1)
-        raise OutOfTime(f"not done after {seconds:g} s")
+        raise OutOfTime(f"still running after {seconds:g} s")
 
-    # A timer and not a thread: only a signal gets into a loop that never returns to the caller. It repeats each second,
-    # because the code may catch the first exception.
-    before = signal.signal(signal.SIGALRM, over)
+    # Only a signal can interrupt an endless loop, so this is a timer and not a thread. It repeats every second, because
+    # the code may catch the first exception.
+    before = signal.signal(signal.SIGALRM, raise_timeout)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
@@ -282,7 +282,7 @@ def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Ite
 
 
 def _line(file: str, frame: FrameType | None) -> int:
-    """Return the line of the file's own code, whatever code it has called."""
+    """Return the line in the file from which the running code was called."""
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
     return frame.f_lineno if frame is not None else 1

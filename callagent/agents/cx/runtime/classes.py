@@ -1,6 +1,6 @@
-"""The classes that an app's code finds among its globals: contents, requests, answers, events.
+"""The classes among the globals of an app's code: contents, requests, answers, events.
 
-Every model takes camelCase names too and passes over fields it does not know.
+Every class also accepts field names in camelCase and ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CUSTOMIZED = "application/json+agentResponse"
 
 
 class CesModel(BaseModel):
-    """Base of the platform's classes (`ces_public`), which have the published fields and types."""
+    """The base of the platform's classes (`ces_public`), with their published fields and types."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", arbitrary_types_allowed=True
@@ -37,7 +37,7 @@ class Blob(CesModel):
 
     @property
     def raw_data(self) -> bytes | None:
-        """The decoded data; what is not base64 comes as it is."""
+        """The decoded data; data that is not base64 is returned unchanged."""
         if self.data is None:
             return None
         try:
@@ -75,7 +75,7 @@ class FunctionResponse(CesModel):
 
 
 class Part(CesModel):
-    """A part of a content, of which one field is set."""
+    """A part of a content; only one of its fields is set."""
 
     text: str | None = None
     inline_data: Blob | None = None
@@ -214,7 +214,7 @@ class GenerateContentConfig(CesModel):
     system_instruction: Content | None = None
     tools: list[ToolDeclaration] | None = None
     excluded_tools: list[str] | None = None
-    """Names of tools that the model is not offered, even if `tools` has them."""
+    """Names of tools that are not offered to the model, even if `tools` has them."""
 
     def hide_tool(self, tool_name: str) -> None:
         self.excluded_tools = [*(self.excluded_tools or ()), tool_name]
@@ -229,7 +229,7 @@ class LlmRequest(CesModel):
 class LlmResponse(CesModel):
     content: Content | None = None
     partial: bool | None = None
-    """The caller hears it at once, and the model is asked all the same."""
+    """Whether the response is spoken at once while the model is still asked."""
     turn_complete: bool | None = None
 
     @classmethod
@@ -248,15 +248,15 @@ class HttpMethod(StrEnum):
 
 
 def plain(model: CesModel) -> dict[str, object]:
-    """Return an object of code as plain data without what is not set; bytes are base64 text already, or become it."""
-    return {key: _text_of_bytes(value) for key, value in model.model_dump(exclude_none=True).items()}
+    """Return an object as plain data without unset fields; bytes become text, in base64 unless they are ASCII."""
+    return {key: _bytes_as_text(value) for key, value in model.model_dump(exclude_none=True).items()}
 
 
-def _text_of_bytes(value: object) -> object:
+def _bytes_as_text(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _text_of_bytes(item) for key, item in value.items()}
+        return {key: _bytes_as_text(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_text_of_bytes(item) for item in value]
+        return [_bytes_as_text(item) for item in value]
     if isinstance(value, bytes):
         return value.decode("ascii") if value.isascii() else base64.b64encode(value).decode("ascii")
     return value
@@ -268,7 +268,7 @@ class CallbackContext(CesModel):
     agent_name: str = ""
     session_id: str = ""
     state: dict[str, Any] = Field(default_factory=dict)
-    """The call's variables; a change inside a value counts too."""
+    """The call's variables; changes inside a value are kept, too."""
     actions: EventActions = Field(default_factory=EventActions)
     events: list[Event] = Field(default_factory=list)
     streaming_stage: str | None = None
@@ -295,30 +295,30 @@ class CallbackContext(CesModel):
         self.state[key] = value
 
     def remove_variable(self, key: str) -> None:
-        """Remove a variable. Raises KeyError when there is none."""
+        """Remove a variable. Raises KeyError if it does not exist."""
         del self.state[key]
 
     def get_last_user_input(self) -> list[Part]:
         """Return the parts of the caller's newest consecutive events, oldest first."""
         if not self.events and self.user_content is not None:
             return list(self.user_content.parts or ())
-        return self._last_row(Event.is_user)
+        return self._newest_parts(Event.is_user)
 
     def get_last_agent_output(self) -> list[Part]:
-        return self._last_row(Event.is_agent)
+        return self._newest_parts(Event.is_agent)
 
     def parts(self) -> list[Part]:
         """Return the parts of all events of the call."""
         return [part for event in self.events for part in event.parts()]
 
-    def _last_row(self, belongs: Callable[[Event], bool]) -> list[Part]:
-        row: list[Event] = []
+    def _newest_parts(self, belongs: Callable[[Event], bool]) -> list[Part]:
+        newest: list[Event] = []
         for event in reversed(self.events):
             if belongs(event):
-                row.append(event)
-            elif row:
+                newest.append(event)
+            elif newest:
                 break
-        return [part for event in reversed(row) for part in event.parts()]
+        return [part for event in reversed(newest) for part in event.parts()]
 
 
 class ToolContext(CallbackContext):
@@ -326,7 +326,7 @@ class ToolContext(CallbackContext):
 
 
 def as_tool_context(context: CallbackContext) -> ToolContext:
-    """Return a callback's context in the form in which a tool that the callback calls gets it."""
+    """Return a callback's context as the context of a tool that the callback calls."""
     if isinstance(context, ToolContext):
         return context
     return ToolContext.model_construct(**{name: getattr(context, name) for name in CallbackContext.model_fields})

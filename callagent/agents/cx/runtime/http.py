@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPMessage, HTTPResponse
 from typing import IO, Any
 
-BODY_LIMIT = 16 * 1024 * 1024
-"""Bytes of a response."""
-TIMEOUT = 30.0
-"""Seconds for a request that names none."""
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""Size limit of a response's body."""
+DEFAULT_TIMEOUT = 30.0
+"""Seconds for a request without a timeout of its own."""
 
 
 class StatusError(Exception):
@@ -26,7 +26,7 @@ class StatusError(Exception):
 
 
 class ExternalResponse:
-    """A response of a server, or of a tool that code has called."""
+    """The response of a server, or of a tool that the app's code has called."""
 
     def __init__(self, text: str = "", status_code: int = 200, reason: str = "") -> None:
         self.text = text
@@ -38,7 +38,7 @@ class ExternalResponse:
         return self.status_code < 400
 
     def json(self) -> Any:
-        """Return the text as JSON. Raises ValueError when it is not."""
+        """Return the value of the text, which is JSON. Raises ValueError if it is not."""
         return json_library.loads(self.text)
 
     def raise_for_status(self) -> None:
@@ -47,8 +47,8 @@ class ExternalResponse:
             raise StatusError(self.status_code, self.reason)
 
 
-class _OnlyWeb(urllib.request.HTTPRedirectHandler):
-    """The handler of redirects, which follows them to http and https only: urllib itself would go to `ftp:` too."""
+class _WebRedirectHandler(urllib.request.HTTPRedirectHandler):
+    """A handler of redirects that follows them to http and https only; urllib's own would follow one to `ftp:`, too."""
 
     def redirect_request(
         self,
@@ -67,10 +67,10 @@ Parameters = Mapping[str, object] | Sequence[tuple[str, object]] | None
 
 
 class Requests:
-    """HTTP in the manner of the requests library; arguments of that library that are not named here have no effect."""
+    """An HTTP client with the interface of the requests library; arguments not declared here have no effect."""
 
     def __init__(self) -> None:
-        self._opener = urllib.request.build_opener(_OnlyWeb)
+        self._opener = urllib.request.build_opener(_WebRedirectHandler)
 
     def request(
         self,
@@ -84,12 +84,12 @@ class Requests:
         timeout: object = None,
         **_: object,
     ) -> ExternalResponse:
-        """Send a request. Raises OSError without a response."""
+        """Send a request. Raises OSError if no response comes."""
         _check_scheme(url)
         if params:
             joint = "&" if urllib.parse.urlsplit(url).query else "?"
             url = f"{url}{joint}{urllib.parse.urlencode(params, doseq=True)}"
-        # Values may be numbers, which urllib does not take.
+        # Values may be numbers, which urllib does not accept.
         lines = {str(name): str(value) for name, value in (headers or {}).items()}
         body = _body(data, json, lines)
         request = urllib.request.Request(url, data=body, headers=lines, method=str(method).upper())
@@ -97,7 +97,7 @@ class Requests:
             with self._opener.open(request, timeout=_seconds(timeout)) as answer:
                 return _response(answer)
         except urllib.error.HTTPError as error:
-            # A response all the same: code decides by its status, or calls `raise_for_status`.
+            # An error status is a response, too: code checks its status or calls `raise_for_status`.
             with error:
                 return _response(error)
 
@@ -124,18 +124,18 @@ class Requests:
 
 
 def _seconds(timeout: object) -> float:
-    """Return the timeout in seconds. Of a pair (connecting, reading) the longer one bounds each wait."""
+    """Return the timeout in seconds; for a pair (connecting, reading) it is the longer one."""
     given = timeout if isinstance(timeout, tuple | list) else [timeout]
-    return max((float(each) for each in given if isinstance(each, str | int | float) and each), default=TIMEOUT)
+    return max((float(each) for each in given if isinstance(each, str | int | float) and each), default=DEFAULT_TIMEOUT)
 
 
 def _check_scheme(url: str) -> None:
     if urllib.parse.urlsplit(url).scheme.lower() not in ("http", "https"):
-        raise ValueError(f"only http and https addresses can be asked, not '{url}'")
+        raise ValueError(f"requests can be sent to http and https addresses only, not to '{url}'")
 
 
 def _body(data: object, json: object, headers: dict[str, str]) -> Iterable[bytes] | bytes | None:
-    """Return the body of a request, and add the type of its content to the headers where they have none."""
+    """Return the body of a request, and add its content type to the headers if they have none."""
     kinds = {name.lower() for name in headers}
     if json is not None:
         if "content-type" not in kinds:
@@ -153,8 +153,8 @@ def _body(data: object, json: object, headers: dict[str, str]) -> Iterable[bytes
 
 
 def _response(answer: HTTPResponse | urllib.error.HTTPError) -> ExternalResponse:
-    # One byte more than the limit tells a body that is too long from one that just fits.
-    body = answer.read(BODY_LIMIT + 1)
-    if len(body) > BODY_LIMIT:
-        raise ValueError(f"the answer has more than {BODY_LIMIT} bytes")
+    # Reading one byte more than the limit shows whether the body is too long.
+    body = answer.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        raise ValueError(f"the answer has more than {MAX_BODY_BYTES} bytes")
     return ExternalResponse(body.decode("utf-8", "replace"), int(answer.status or 0), str(answer.reason or ""))

@@ -1,6 +1,6 @@
-"""An app in a worker's process, read and compiled once for all calls, and the session of each call.
+"""An app in a worker process, read and compiled once for all calls, and the session of each call.
 
-A session runs callbacks and tools and holds the variables as the app's Python sees them.
+A session runs callbacks and tools, and holds the variables as the app's Python sees them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from callagent.json_values import JsonObject
 from callagent.workers import Channel, Plain
 
 IMPORT_SECONDS = 5.0
-"""Seconds for one file's Python to run before the first call."""
-_RETURNS = {
+"""Time limit in seconds for running one file's Python before the first call."""
+_CALLBACK_RESULTS = {
     "before_agent": Content,
     "after_agent": Content,
     "before_model": LlmResponse,
@@ -55,7 +55,7 @@ _RETURNS = {
 
 
 class CxSubject(Subject):
-    """The arguments of a callback, and how they go back to the engine."""
+    """The arguments of a callback, and their conversion to the engine's form afterwards."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class CxSession(TreeSession[CallbackContext, Event]):
         self._places = places
         self._app = app
         self._agents = [app.agents[name] for name in sorted(app.agents)]
-        self._displayed = {agent.name: agent.display_name for agent in self._agents}
-        self._call = {key: str(context.get(key) or "") for key in ("session_id", "app_id", "language_code")}
+        self._display_names = {agent.name: agent.display_name for agent in self._agents}
+        self._call_identity = {key: str(context.get(key) or "") for key in ("session_id", "app_id", "language_code")}
         self._context = CallbackContext()
         requests = Requests()
         platform: dict[str, object] = {
@@ -105,7 +105,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         self._namespaces = Namespaces(compiled, platform)
         fakes, mocks = bool(context.get("use_tool_fakes")), context.get("mocks")
         self._toolbox = Toolbox(app, self._namespaces, requests, fakes=fakes, mocks=mocks)
-        # Made last, because they need the toolbox, which needs the namespaces. No file has run before.
+        # `tools` and `async_tools` need the toolbox, which needs the namespaces. No file has run yet.
         platform["tools"] = Tools(self._toolbox, lambda: self._context)
         platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
 
@@ -118,7 +118,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
     def _remove_variable(self, key: str) -> None:
         self._context.remove_variable(key)
 
-    # What the tree asks ---------------------------------------------------------------------------------------------
+    # Requests of the tree engine ------------------------------------------------------------------------------------
 
     def functions(self, agent: int, point: str) -> Sequence[Callable[..., object]]:
         name = f"{point}_callback"
@@ -127,7 +127,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
     def event(self, plain: Mapping[str, object]) -> Event:
         event = Event.model_validate(dict(plain))
         # Code knows agents by their display names, the engine by their folders.
-        event.author = self._displayed.get(event.author, event.author)
+        event.author = self._display_names.get(event.author, event.author)
         return event
 
     def context(self, live: LiveConversation[Event], request: WorkerRequest, call_id: str | None) -> CallbackContext:
@@ -135,13 +135,13 @@ class CxSession(TreeSession[CallbackContext, Event]):
         content = invocation.get("user_content")
         turn = str(invocation.get("invocation_id") or "").removeprefix("turn-")
         kind = CallbackContext if call_id is None else ToolContext
-        # Made without validation, which would copy: code's changes in the state and in the events have to reach ours.
+        # `model_construct` does not copy the state and the events, so changes that code makes in them take effect.
         self._context = kind.model_construct(
             state=live.state,
             events=live.events,
-            session_id=self._call["session_id"],
-            app_id=self._call["app_id"],
-            language_code=self._call["language_code"],
+            session_id=self._call_identity["session_id"],
+            app_id=self._call_identity["app_id"],
+            language_code=self._call_identity["language_code"],
             user_content=Content.model_validate(content) if content else None,
             invocation_id=invocation.get("invocation_id") or "",
             agent_name=self._agents[request["agent"]].display_name,
@@ -154,7 +154,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     def context_actions(self, context: CallbackContext) -> Plain:
         requested = context.actions
-        # Into the state, whose changes the tree finds by itself; all else is an action.
+        # The tree finds changes of the state by itself; all else is an action.
         context.state.update(requested.state_delta)
         target = requested.transfer_to_agent
         return {
@@ -165,7 +165,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     def subject(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> CxSubject:
         if "code" in plain:
-            # A guardrail's or a transfer rule's Python runs in the place of the agent's callbacks.
+            # A guardrail's or a transfer rule's Python runs in place of the agent's callbacks.
             function = self._namespaces.function(plain["code"], str(plain.get("function") or ""))
             inner = self._subject(point, plain)
             return CxSubject(inner.named, inner.as_plain, [function])
@@ -173,13 +173,13 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     def _subject(self, point: str, plain: Plain) -> CxSubject:
         if point == "before_model" and "llm_request" in plain:
-            request = _request(plain["llm_request"])
+            request = _read_request(plain["llm_request"])
             return CxSubject(
                 {"llm_request": request}, lambda: {"llm_request": _changed_request(plain["llm_request"], request)}
             )
         if point == "after_model" and "llm_response" in plain:
             response = LlmResponse(content=Content.model_validate(plain["llm_response"]["content"]))
-            return CxSubject({"llm_response": response}, lambda: {"llm_response": _response(response)})
+            return CxSubject({"llm_response": response}, lambda: {"llm_response": _plain_response(response)})
         if point not in ("before_tool", "after_tool"):
             return CxSubject({}, dict)
         # Callbacks change the arguments in place: the same dictionary goes back to the engine, and to the tool.
@@ -192,12 +192,12 @@ class CxSession(TreeSession[CallbackContext, Event]):
         return CxSubject(named, lambda: {"args": arguments})
 
     async def run_callbacks(self, agent: int, point: str, context: CallbackContext, subject: Subject) -> object:
-        """Run the callbacks of a point until one returns a value, or the functions that stand in their place."""
+        """Run the callbacks of a point, or the functions in their place, until one returns a value."""
         own = subject.functions if isinstance(subject, CxSubject) else None
         for function in self.functions(agent, point) if own is None else own:
             self._context = context
             returned = self.call(function, context, subject, point)
-            # Guardrails return decisions and rules truth values, so their results have other types than callbacks have.
+            # Guardrails return decisions and rules return truth values, so only callbacks' results are checked.
             if returned is not None:
                 return returned if own is not None else _check_result(point, function, returned)
         return None
@@ -212,9 +212,9 @@ class CxSession(TreeSession[CallbackContext, Event]):
     def returned(self, value: object) -> object:
         if isinstance(value, LlmResponse):
             content = value.content or Content(parts=[], role="model")
-            return {**_content(content), "partial": bool(value.partial)}
+            return {**_plain_content(content), "partial": bool(value.partial)}
         if isinstance(value, Content):
-            return _content(value)
+            return _plain_content(value)
         return plain(value) if isinstance(value, CesModel) else value
 
     async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: CallbackContext) -> object:
@@ -227,12 +227,12 @@ class CxSession(TreeSession[CallbackContext, Event]):
         return self._toolbox.run(name, arguments, context)
 
     async def run_agent(self, agent: int, live: LiveConversation[Event], request: WorkerRequest) -> None:
-        raise LookupError("an app has no agents made of code")
+        raise LookupError("an app has no agents written in Python")
 
     async def make_instruction(self, agent: int, context: CallbackContext) -> str:
         return self._agents[agent].instruction
 
-    # What check asks ------------------------------------------------------------------------------------------------
+    # Requests of `check` --------------------------------------------------------------------------------------------
 
     def describe(self) -> Plain:
         """Run all files and return the declarations of tools, and the findings that `check` reports."""
@@ -241,28 +241,28 @@ class CxSession(TreeSession[CallbackContext, Event]):
         place = next(iter(self._places.values()))
 
         def run(code: Code, work: Callable[[], None]) -> None:
-            def at(line: int) -> None:
+            def report_line(line: int) -> None:
                 self.channel.send({"type": "describing", "file": place + code.file, "line": line})
 
-            # Before the file runs, so that the core knows which file it was if the process ends.
-            at(1)
+            # The file is reported before it runs, so that the core knows the file if the process ends.
+            report_line(1)
             try:
-                with time_limit(code.file, IMPORT_SECONDS, at):
+                with time_limit(code.file, IMPORT_SECONDS, report_line):
                     work()
             except BaseException as error:  # the edge of project code
-                errors.append(_finding(place, code.file, error))
+                errors.append(_error_finding(place, code.file, error))
 
-        def declared(tool: ToolConfig) -> None:
+        def add_declaration(tool: ToolConfig) -> None:
             tools[tool_name(tool)] = declare(self._toolbox.function(tool), tool.description)
 
-        # Every file runs here before the first call does, so that what fails at import is found by `check`.
+        # Every file runs here, so that `check` finds the files that fail when they are run.
         for tool in self._app.tools.values():
             if tool.code is not None:
-                run(tool.code, partial(declared, tool))
+                run(tool.code, partial(add_declaration, tool))
         for agent in self._agents:
             for point, row in agent.callbacks.items():
                 for code in row:
-                    run(code, partial(self._callback, code.file, point))
+                    run(code, partial(self._load_callback, code.file, point))
         remote, failures = self._toolbox.remote.describe()
         away = [replace(each, file=place + each.file) for each in failures]
         return {
@@ -272,7 +272,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
             "places": self._places,
         }
 
-    def _callback(self, file: str, point: str) -> None:
+    def _load_callback(self, file: str, point: str) -> None:
         self._namespaces.function(file, f"{point}_callback")
 
 
@@ -280,8 +280,8 @@ def _plain_finding(finding: Finding) -> Plain:
     return {"file": finding.file, "line": finding.line, "message": finding.message}
 
 
-def _finding(place: str, file: str, error: BaseException) -> Finding:
-    """Return an error of a file as a finding at the last line of that file that the error came through."""
+def _error_finding(place: str, file: str, error: BaseException) -> Finding:
+    """Return an error as a finding at the innermost line of the file in the traceback."""
     line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
     trace = error.__traceback__
     while trace is not None:
@@ -293,29 +293,29 @@ def _finding(place: str, file: str, error: BaseException) -> Finding:
 
 
 def _check_result(point: str, function: Callable[..., object], returned: object) -> object:
-    """Return what a callback returned. Raises `TypeError` when its point takes something else."""
-    expected = _RETURNS[point]
+    """Return a callback's result. Raises `TypeError` if results at its point have another type."""
+    expected = _CALLBACK_RESULTS[point]
     if not isinstance(returned, expected):
         name, kind = getattr(function, "__name__", point), type(returned).__name__
         raise TypeError(f"{name} returned {kind}; {expected.__name__} or None is expected")
     return returned
 
 
-def _content(content: Content) -> dict[str, object]:
-    parts = [_part(part) for part in content.parts or ()]
+def _plain_content(content: Content) -> dict[str, object]:
+    parts = [_plain_part(part) for part in content.parts or ()]
     return {"role": content.role or "model", "parts": parts}
 
 
-def _part(part: Part) -> dict[str, object]:
-    made = plain(part)
+def _plain_part(part: Part) -> dict[str, object]:
+    data = plain(part)
     # The engine reads `args` of every call; code may leave it out.
-    call = made.get("function_call")
+    call = data.get("function_call")
     if isinstance(call, dict):
         call.setdefault("args", {})
-    return made
+    return data
 
 
-def _request(given: Plain) -> LlmRequest:
+def _read_request(given: Plain) -> LlmRequest:
     declared = [FunctionDeclaration(name=each["name"]) for each in given["tools"]]
     config = GenerateContentConfig(
         system_instruction=Content(role="user", parts=[Part(text=given["system_instruction"])]),
@@ -326,16 +326,16 @@ def _request(given: Plain) -> LlmRequest:
 
 
 def _changed_request(given: Plain, request: LlmRequest) -> Plain:
-    """Return a request to the model as code left it."""
+    """Return a request to the model with the changes that code made."""
     config = request.config or GenerateContentConfig()
-    # Code may set a text in the place of the content: the class does not validate assignments.
+    # Code may set a text in place of the content, because the class does not validate assignments.
     system: object = config.system_instruction
     excluded = set(config.excluded_tools or ())
     names = [each.name for tool in config.tools or () for each in tool.function_declarations or ()]
     return {
         **given,
         "model": request.model,
-        "contents": [_content(content) | {"role": content.role or "user"} for content in request.contents],
+        "contents": [_plain_content(content) | {"role": content.role or "user"} for content in request.contents],
         "system_instruction": system if isinstance(system, str) else _text(config.system_instruction),
         "tools": [{"name": name} for name in names if name not in excluded],
     }
@@ -345,21 +345,21 @@ def _text(content: Content | None) -> str:
     return "\n".join(part.text or "" for part in (content.parts if content else None) or ())
 
 
-def _response(response: LlmResponse) -> Plain:
-    return {"content": _content(response.content) if response.content is not None else None}
+def _plain_response(response: LlmResponse) -> Plain:
+    return {"content": _plain_content(response.content) if response.content is not None else None}
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedExport:
     """All versions that one deployment serves, or the app as it is exported."""
 
     versions: Mapping[str, tuple[CxApp, Mapping[str, Compiled]]]
-    """By variant; the first one is used where none is named."""
+    """Apps and their compiled files by variant; the first one is the default."""
     places: Mapping[str, str]
-    """Their folders in the export, by variant."""
+    """Folders of the versions in the export, by variant."""
 
     @classmethod
-    def of(cls, exported: AppExport) -> _Loaded:
+    def of(cls, exported: AppExport) -> _LoadedExport:
         """Read and compile what an export serves. Raises `ProjectError`."""
         served = exported.load()
         versions = {each.variant: (each.app, compile_app(each.app)) for each in served}
@@ -367,23 +367,23 @@ class _Loaded:
 
 
 class CxRuntime:
-    """The entry of a worker pool to an app: it opens the session of each call."""
+    """The class that a worker pool loads for an app: it opens the session of each call."""
 
     def __init__(self, project: Path) -> None:
         self._exported = read_export(Path(project))
-        self._loaded = {self._exported.deployment: _Loaded.of(self._exported)}
+        self._loaded = {self._exported.deployment: _LoadedExport.of(self._exported)}
 
     def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
         """Open a call's session; with a checkpoint it continues where another worker stopped."""
-        loaded = self._of(str(context.get("deployment") or self._exported.deployment))
+        loaded = self._loaded_export(str(context.get("deployment") or self._exported.deployment))
         variant = str(context.get("variant") or next(iter(loaded.versions)))
         app, compiled = loaded.versions[variant]
-        # The session's own version first: the order is how it is found again (`CxSession`).
+        # `CxSession` takes the first entry as that of the session's own version.
         places = {variant: loaded.places[variant], **loaded.places}
         return CxSession(app, compiled, context, checkpoint, channel, places)
 
-    def _of(self, deployment: str) -> _Loaded:
-        """Return a deployment; those that the project does not serve are loaded when a session first names them."""
+    def _loaded_export(self, deployment: str) -> _LoadedExport:
+        """Return a deployment; one that the project does not serve is loaded when a session first names it."""
         if deployment not in self._loaded:
-            self._loaded[deployment] = _Loaded.of(replace(self._exported, deployment=deployment))
+            self._loaded[deployment] = _LoadedExport.of(replace(self._exported, deployment=deployment))
         return self._loaded[deployment]

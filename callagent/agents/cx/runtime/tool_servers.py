@@ -1,11 +1,11 @@
-"""Servers of an app's tools: authentication to them, and the tools of Model Context Protocol servers.
+"""Servers of an app's tools: authentication to them, and the tools of MCP servers (Model Context Protocol).
 
-Authentication is by API keys, bearer tokens, client credentials or Google service accounts. Secrets of the platform
-have names (`projects/…/secrets/NAME/versions/…`); here NAME is a variable of the worker's environment, which the
-server's settings declare. Keys of service accounts are their JSON files in the variable `GOOGLE_SERVICE_ACCOUNT_KEY`,
-one or a list of several; an assertion signed with the key is exchanged for a token (RFC 7523 §2.1).
+Authentication is by API keys, bearer tokens, client credentials or Google service accounts. The platform names secrets
+`projects/…/secrets/NAME/versions/…`; here NAME is a variable of the worker's environment, which the server's settings
+declare. The variable `GOOGLE_SERVICE_ACCOUNT_KEY` has the JSON key file of a service account, or a list of several; an
+assertion signed with the key is exchanged for a token (RFC 7523 §2.1).
 
-MCP tools are single ones (`mcpTool`) and toolsets (`mcpToolset`).
+MCP tools are single (`mcpTool`) or come from a toolset (`mcpToolset`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from callagent.agents.mcp import HttpWire, McpFailed, McpServer, McpTool, list_a
 from callagent.json_values import JsonObject, list_at, number_at, object_at, objects_at
 
 _CONTEXT = "$context."
-"""The beginning of a value that the call fills in."""
+"""The prefix of a value that the call fills in."""
 _NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 DEFAULT_TOKEN_SECONDS = 60.0
-"""Seconds that a token is taken to be good for when its server does not say."""
+"""Assumed lifetime in seconds of a token whose server does not state one."""
 _SECRET = re.compile(r"(?:.*/)?secrets/([^/]+)(?:/versions/[^/]+)?")
 _RENEW_BEFORE_EXPIRY = 30.0
-"""Seconds before its expiry at which a token is fetched anew."""
+"""Seconds before its expiry at which a token is renewed."""
 
 
 class Authentication:
@@ -42,10 +42,10 @@ class Authentication:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._tokens: dict[str, tuple[float, str]] = {}
-        self._fetching = threading.Lock()
+        self._fetch_lock = threading.Lock()
 
     def apply(self, own: JsonObject, request: OperationRequest, session: Mapping[str, object]) -> None:
-        """Add what `apiAuthentication` of a tool's settings asks for to the headers or parameters of a request.
+        """Add the credentials of `apiAuthentication` in a tool's settings to a request's headers or parameters.
 
         Raises `SecretMissing`, `StatusError` and OSError.
         """
@@ -60,7 +60,7 @@ class Authentication:
             request.headers["Authorization"] = f"Bearer {token}"
 
     def _bearer_token(self, given: JsonObject, url: str, session: Mapping[str, object]) -> str:
-        """Return the token of the last kind that is declared; empty: none is, or the call has no value for it."""
+        """Return the token of the last declared kind; empty if none is declared or the call has no value for it."""
         found = ""
         if isinstance(bearer := given.get("bearerTokenConfig"), Mapping):
             token = str(bearer.get("token") or "")
@@ -75,8 +75,8 @@ class Authentication:
 
     def _cached_token(self, purpose: str, fetch: Callable[[], tuple[str, float]]) -> str:
         """Return the token for a purpose. `fetch` returns a new one and the seconds until it expires."""
-        # Tools run side by side in threads: the first one fetches, the others wait and take the same token.
-        with self._fetching:
+        # Tools run in parallel threads: the first one fetches the token, and the others wait for it.
+        with self._fetch_lock:
             until, token = self._tokens.get(purpose, (0.0, ""))
             if time.monotonic() >= until:
                 token, seconds = fetch()
@@ -90,7 +90,7 @@ class Authentication:
         return self._cached_token(purpose, lambda: access_token(self._requests, address, scopes))
 
     def _identity_token(self, address: str) -> str:
-        # An identity token is good for one server, whatever path is asked for.
+        # An identity token is valid for all paths of one server.
         parts = urlsplit(address)
         audience = f"{parts.scheme}://{parts.netloc}"
         return self._cached_token(f"identity {audience}", lambda: identity_token(self._requests, audience))
@@ -118,7 +118,7 @@ class Authentication:
 
 def read_secret(name: str) -> str:
     """Return a secret from the environment. Raises `SecretMissing`."""
-    # The version is not looked at: the environment has one value for a secret.
+    # The version is ignored, because the environment has one value for a secret.
     found = _SECRET.fullmatch(name)
     variable = found[1] if found else name
     value = os.environ.get(variable)
@@ -127,57 +127,58 @@ def read_secret(name: str) -> str:
     return value
 
 
-VARIABLE = "GOOGLE_SERVICE_ACCOUNT_KEY"
+SERVICE_ACCOUNT_VARIABLE = "GOOGLE_SERVICE_ACCOUNT_KEY"
 DEFAULT_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_LIFETIME = 3600
+_GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_ASSERTION_SECONDS = 3600
+"""Validity of an assertion and of the identity token for it."""
 
 
 class SecretMissing(LookupError):
-    """A secret is not in the worker's environment, or cannot be used."""
+    """A secret is missing in the worker's environment or cannot be used."""
 
 
 def service_account_key(account: str) -> JsonObject:
-    """Return the key of the account with this address; empty: the first one. Raises `SecretMissing`."""
+    """Return the key of the account with this address; empty address: the first key. Raises `SecretMissing`."""
     try:
-        given = json.loads(os.environ.get(VARIABLE) or "[]")
+        given = json.loads(os.environ.get(SERVICE_ACCOUNT_VARIABLE) or "[]")
     except ValueError:
-        raise SecretMissing(f"the variable '{VARIABLE}' is not JSON") from None
+        raise SecretMissing(f"the variable '{SERVICE_ACCOUNT_VARIABLE}' is not JSON") from None
     listed = given if isinstance(given, list) else [given]
     keys: list[JsonObject] = [each for each in listed if isinstance(each, dict)]
     found = next((each for each in keys if account in ("", each.get("client_email"))), None)
     if found is None:
         whose = f" of '{account}'" if account else ""
-        raise SecretMissing(f"the environment of project code has no key{whose} in '{VARIABLE}'")
+        raise SecretMissing(f"the environment of project code has no key{whose} in '{SERVICE_ACCOUNT_VARIABLE}'")
     return found
 
 
 def access_token(requests: Requests, account: str, scopes: Sequence[str]) -> tuple[str, float]:
     """Return an access token and the seconds until it expires. Raises `SecretMissing` and OSError."""
-    granted = _granted(requests, service_account_key(account), {"scope": " ".join(scopes) or DEFAULT_SCOPE})
+    granted = _exchange_assertion(requests, service_account_key(account), {"scope": " ".join(scopes) or DEFAULT_SCOPE})
     return str(granted["access_token"]), number_at(granted, "expires_in") or DEFAULT_TOKEN_SECONDS
 
 
 def identity_token(requests: Requests, audience: str) -> tuple[str, float]:
     """Return an identity token for the server at `audience`. Raises `SecretMissing` and OSError."""
-    granted = _granted(requests, service_account_key(""), {"target_audience": audience})
-    return str(granted["id_token"]), float(_LIFETIME)
+    granted = _exchange_assertion(requests, service_account_key(""), {"target_audience": audience})
+    return str(granted["id_token"]), float(_ASSERTION_SECONDS)
 
 
-def _granted(requests: Requests, key: JsonObject, claims: Mapping[str, str]) -> JsonObject:
+def _exchange_assertion(requests: Requests, key: JsonObject, claims: Mapping[str, str]) -> JsonObject:
     """Exchange an assertion signed with a key for a token. Raises `SecretMissing`, `StatusError` and OSError."""
     endpoint = str(key.get("token_uri") or "https://oauth2.googleapis.com/token")
     now = int(time.time())
-    payload = {"iss": key.get("client_email"), "aud": endpoint, "iat": now, "exp": now + _LIFETIME, **claims}
-    answer = requests.post(endpoint, data={"grant_type": _GRANT, "assertion": _signed(key, payload)})
+    payload = {"iss": key.get("client_email"), "aud": endpoint, "iat": now, "exp": now + _ASSERTION_SECONDS, **claims}
+    answer = requests.post(endpoint, data={"grant_type": _GRANT_TYPE, "assertion": _sign(key, payload)})
     answer.raise_for_status()
     granted = answer.json()
     return granted if isinstance(granted, dict) else {}
 
 
-def _signed(key: JsonObject, payload: Mapping[str, object]) -> str:
+def _sign(key: JsonObject, payload: Mapping[str, object]) -> str:
     """Return a JWT signed with RS256 (RFC 7518 §3.3). Raises `SecretMissing` when the key cannot be used."""
-    # Imported here, because few apps have a service account. RS256 needs `cryptography`, of the extra `google`.
+    # Imported here, because few apps have a service account. RS256 needs `cryptography` from the extra `google`.
     import jwt
 
     if "RS256" not in jwt.algorithms.get_default_algorithms():
@@ -187,92 +188,94 @@ def _signed(key: JsonObject, payload: Mapping[str, object]) -> str:
         return jwt.encode(dict(payload), str(key.get("private_key") or ""), "RS256", headers)
     except (jwt.PyJWTError, ValueError, TypeError):
         # The library's own message may quote the key, so it is not passed on.
-        raise SecretMissing(f"the key of '{key.get('client_email')}' in '{VARIABLE}' cannot be used") from None
+        raise SecretMissing(
+            f"the key of '{key.get('client_email')}' in '{SERVICE_ACCOUNT_VARIABLE}' cannot be used"
+        ) from None
 
 
-MAX_SERVERS = 16
-"""Sessions with servers that one call keeps; the least recently used one is closed first."""
+MAX_SERVER_SESSIONS = 16
+"""Sessions with MCP servers that one call keeps; the least recently used one is closed first."""
 
 
 class McpTools:
-    """The MCP tools of an app. Servers list their tools when the app is described; a call only calls them."""
+    """The MCP tools of an app. Servers list their tools in `describe`; during calls they are not asked again."""
 
     def __init__(self, app: CxApp, authentication: Authentication) -> None:
         self._authentication = authentication
         self._servers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], McpServer] = OrderedDict()
         self._toolsets = {each.name: each for each in app.toolsets.values() if each.mcp is not None}
-        self._single = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "mcpTool"}
+        self._single_tools = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "mcpTool"}
 
     def describe(self) -> tuple[dict[str, JsonObject], list[Finding]]:
         """Return declarations by name, and a finding for each server that did not answer.
 
-        Of such a server the tools are known that the app has pinned (`toolOverrides` with a snapshot).
+        For such a server, the tools that the app has pinned are declared (`toolOverrides` with a snapshot).
         """
         found: dict[str, JsonObject] = {}
         failures: list[Finding] = []
         sets = list(self._toolsets.values())
         for toolset, answer in zip(sets, list_all([partial(self._toolset_server, each) for each in sets]), strict=True):
             if isinstance(answer, Exception):
-                failures.append(Finding(toolset.file, 1, f"its tools are not known: {answer}"))
-            for tool in list(_pinned(toolset)) if isinstance(answer, Exception) else answer:
-                declared = _declared(toolset, tool)
+                failures.append(Finding(toolset.file, 1, f"the toolset's tools are not known: {answer}"))
+            for tool in list(_pinned_tools(toolset)) if isinstance(answer, Exception) else answer:
+                declared = _declaration(toolset, tool)
                 found[f"{toolset.display_name}_{declared['name']}"] = declared
-        for called, single in self._single.items():
+        for name, single in self._single_tools.items():
             parameters = object_at(single.own, "inputSchema") or _NO_ARGUMENTS
-            found[called] = {"description": single.description, "parameters": parameters}
+            found[name] = {"description": single.description, "parameters": parameters}
         return found, failures
 
     def knows(self, name: str) -> bool:
-        return name in self._single or self._of_toolset(name) is not None
+        return name in self._single_tools or self._find_in_toolsets(name) is not None
 
     def names(self) -> list[str]:
-        return [*self._single, *(f"{each.display_name}_…" for each in self._toolsets.values())]
+        return [*self._single_tools, *(f"{each.display_name}_…" for each in self._toolsets.values())]
 
     def call(
         self, name: str, arguments: JsonObject, session: Mapping[str, object], seconds: float | None
     ) -> JsonObject:
         """Call a tool. Raises `McpFailed`, `SecretMissing` and OSError."""
-        if name in self._single:
-            own = self._single[name].own
+        if name in self._single_tools:
+            own = self._single_tools[name].own
             return self._server(own, session).call(str(own.get("name") or name), arguments, seconds)
-        found = self._of_toolset(name)
+        found = self._find_in_toolsets(name)
         if found is None:
-            raise McpFailed(f"there is no tool '{name}'")
+            raise McpFailed(f"the app has no MCP tool '{name}'")
         own, tool = found
         return self._server(own, session).call(tool, arguments, seconds)
 
-    def _of_toolset(self, name: str) -> tuple[JsonObject, str] | None:
-        """Return a toolset's settings and the server's name of a tool, from the name under which the app has it."""
-        # Any name with a toolset's prefix may be one of its tools: what the server has is not asked again in a call.
+    def _find_in_toolsets(self, name: str) -> tuple[JsonObject, str] | None:
+        """Return the toolset's settings and the server's name of a tool, by the app's name of the tool."""
+        # Any name with a toolset's prefix may be one of its tools, because the server is not asked again in a call.
         for toolset in self._toolsets.values():
             prefix = f"{toolset.display_name}_"
             if toolset.mcp is not None and name.startswith(prefix):
-                return toolset.mcp, _servers_name(toolset, name.removeprefix(prefix))
+                return toolset.mcp, _server_tool_name(toolset, name.removeprefix(prefix))
         return None
 
     def _toolset_server(self, toolset: ToolsetConfig) -> McpServer:
-        # Outside of a call there are no values for `$context`: headers with one are left out.
+        # Outside of a call `$context` has no values, so headers that need one are left out.
         return self._server(toolset.mcp or {}, {})
 
     def _server(self, own: JsonObject, session: Mapping[str, object]) -> McpServer:
-        """Return the session for an address and its headers, whose values may differ from call to call."""
+        """Return the session with the server for its address and headers, whose values may differ between calls."""
         address = str(own.get("serverAddress") or "")
         request = OperationRequest("POST", address, headers=dict(_headers(own, session)))
         self._authentication.apply(own, request, session)
         if request.params:
             address = f"{address}{'&' if '?' in address else '?'}{urlencode(request.params)}"
-        # Headers belong to the key, because a token may be the caller's: nobody may be answered in another's name.
+        # The key includes the headers, because a token may be the caller's own and must not serve other callers.
         key = address, tuple(sorted(request.headers.items()))
         if key not in self._servers:
             self._servers[key] = McpServer(HttpWire(address, request.headers), timeout=MAX_TOOL_SECONDS)
         self._servers.move_to_end(key)
-        if len(self._servers) > MAX_SERVERS:
+        if len(self._servers) > MAX_SERVER_SESSIONS:
             self._servers.popitem(last=False)[1].close()
         return self._servers[key]
 
 
 def _headers(own: JsonObject, session: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the app's own headers; those whose `$context` value is missing are left out."""
+    """Yield the app's own headers, except those whose `$context` value is missing."""
     for name, value in object_at(own, "customHeaders").items():
         found = lookup(str(value), session) if str(value).startswith(_CONTEXT) else value
         if found is not None:
@@ -284,14 +287,14 @@ def _overrides(toolset: ToolsetConfig) -> dict[str, JsonObject]:
     return {str(each["tool"]): each for each in objects_at(toolset.mcp or {}, "toolOverrides") if each.get("tool")}
 
 
-def _servers_name(toolset: ToolsetConfig, name: str) -> str:
+def _server_tool_name(toolset: ToolsetConfig, name: str) -> str:
     """Return the server's name of a tool that the app may have renamed."""
     renamed = (tool for tool, each in _overrides(toolset).items() if each.get("nameOverride") == name)
     return next(renamed, name)
 
 
-def _pinned(toolset: ToolsetConfig) -> Iterator[McpTool]:
-    """Yield the tools of which the app keeps a snapshot; they are declared while their server is away."""
+def _pinned_tools(toolset: ToolsetConfig) -> Iterator[McpTool]:
+    """Yield the tools of which the app has a snapshot; they are declared when their server does not answer."""
     for name, each in _overrides(toolset).items():
         snapshot = each.get("snapshot")
         if isinstance(snapshot, Mapping):
@@ -299,7 +302,7 @@ def _pinned(toolset: ToolsetConfig) -> Iterator[McpTool]:
             yield McpTool(name, str(snapshot.get("description") or ""), schema)
 
 
-def _declared(toolset: ToolsetConfig, tool: McpTool) -> JsonObject:
+def _declaration(toolset: ToolsetConfig, tool: McpTool) -> JsonObject:
     own = _overrides(toolset).get(tool.name, {})
     return {
         "description": str(own.get("descriptionOverride") or tool.description),

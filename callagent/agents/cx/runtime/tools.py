@@ -20,7 +20,7 @@ UNAVAILABLE_RESULT = {
 }
 """The result of a tool that needs the platform's services or a client."""
 ERROR_STATUS = 500
-"""The status that code sees of a tool whose code raised."""
+"""The HTTP status in the response of a tool whose code raised."""
 
 
 Result = TypeVar("Result")
@@ -42,21 +42,21 @@ class Toolbox:
         fakes: bool = False,
         mocks: Mapping[str, Sequence[JsonObject]] | None = None,
     ) -> None:
-        """`fakes`: use the app's fakes in place of its tools; `mocks`: answers by tool name, which go before fakes."""
+        """`fakes`: whether the app's fakes replace its tools; `mocks`: answers by tool name, preferred to fakes."""
         self._mocks = {name: list(answers) for name, answers in (mocks or {}).items() if answers}
         self._namespaces = namespaces
         self._requests = requests
         self._authentication = Authentication(requests)
         self.remote = McpTools(app, self._authentication)
         self._python = {format.tool_name(tool): tool for tool in app.tools.values() if tool.kind == "pythonFunction"}
-        faked = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
+        replaced = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
         self._fakes: dict[str, format.Code] = {
-            format.tool_name(tool): tool.fake for tool in faked if tool.fake is not None
+            format.tool_name(tool): tool.fake for tool in replaced if tool.fake is not None
         }
         self.seconds: float | None = None
-        """Seconds that a request to a tool server may take now; None: the request's own limit."""
+        """Time limit in seconds of a request to a tool server now; None: the request's own limit."""
         self._operations: dict[str, tuple[format.Operation, JsonObject]] = {}
-        """Operations with the settings of their tool or toolset."""
+        """OpenAPI operations by tool name, with the settings of their tool or toolset."""
         for toolset in app.toolsets.values():
             for each in format.operations(toolset.schema or {}):
                 name = f"{toolset.display_name}_{each.name}"
@@ -69,11 +69,11 @@ class Toolbox:
         }
 
     def run(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
-        """Run a tool for the model. Raises `UnknownTool` and whatever the tool raises."""
-        faked = self._fake(name, arguments, context)
-        if faked is not None:
-            return faked
-        # The app's own Python first: its names are certain, those of a server's tools are known by a prefix only.
+        """Run a tool for the model. Raises `UnknownTool` and the tool's exceptions."""
+        replaced = self._run_replacement(name, arguments, context)
+        if replaced is not None:
+            return replaced
+        # The app's own Python comes first: of a server's tools only the prefix of the name is known.
         if name in self._python:
             return self._run_python(self._python[name], arguments, context)
         if name in self._unavailable:
@@ -91,10 +91,10 @@ class Toolbox:
         raise UnknownTool(f"there is no tool '{name}'; there are: {known}")
 
     def respond(self, name: str, arguments: JsonObject, context: CallbackContext) -> ExternalResponse:
-        """Run a tool for code, which gets its result as a server's response. Raises `UnknownTool` and OSError."""
-        faked = self._fake(name, arguments, context)
-        if faked is not None:
-            return ExternalResponse(json.dumps(faked, default=str))
+        """Run a tool for the app's code, and return its result as a response. Raises `UnknownTool` and OSError."""
+        replaced = self._run_replacement(name, arguments, context)
+        if replaced is not None:
+            return ExternalResponse(json.dumps(replaced, default=str))
         if self.remote.knows(name):
             answer = self.remote.call(name, arguments, _session(context), self.seconds)
             return ExternalResponse(json.dumps(answer, default=str))
@@ -115,7 +115,7 @@ class Toolbox:
         if name in self._unavailable:
             return ExternalResponse(json.dumps(UNAVAILABLE_RESULT), ERROR_STATUS, "not available")
         if name not in self._python:
-            # There is no such tool, and `run` says which there are.
+            # There is no such tool: `run` raises the error that lists the existing ones.
             self.run(name, arguments, context)
         try:
             returned = self._run_python(self._python[name], arguments, context)
@@ -125,18 +125,18 @@ class Toolbox:
         return ExternalResponse(json.dumps(result, default=str))
 
     def function(self, tool: format.ToolConfig) -> Callable[..., object]:
-        """Return the function of a Python tool. Raises LookupError and what the file raises."""
+        """Return the function of a Python tool. Raises LookupError and the file's exceptions."""
         assert tool.code is not None
-        # Exports name the function, or the tool is called like it; the first function of the file is the last resort.
+        # The tool's settings name the function, or the tool has its name; otherwise it is the first one in the file.
         names = self._namespaces.get(tool.code.file)
         wanted = next(
             (each for each in (tool.function, format.tool_name(tool), tool.name) if callable(names.get(each))), ""
         )
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
 
-    def _fake(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
-        """Return the answer of a mock or fake; None: there is none, and the tool itself runs."""
-        # A copy, because code may change what it gets; the last answer is kept for all further calls.
+    def _run_replacement(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
+        """Return the answer of a mock or fake; None if there is none and the tool itself has to run."""
+        # The answer is copied, because code may change it. The last one is kept for all further calls.
         if answers := self._mocks.get(name):
             return copy.deepcopy(answers.pop(0) if len(answers) > 1 else answers[0])
         code = self._fakes.get(name)
@@ -176,7 +176,7 @@ class AsyncTools:
 
     def __getattr__(self, name: str) -> Callable[..., Callable[[], ExternalResponse]]:
         def start(arguments: JsonObject | None = None, **named: JsonValue) -> Callable[[], ExternalResponse]:
-            # The context is that of the calling code, taken before the thread runs: it may be another one by then.
+            # The context of the calling code is read here, because it may have changed when the thread runs.
             context, given = self._context(), {**(arguments or {}), **named}
             answers: list[ExternalResponse] = []
             errors: list[BaseException] = []
@@ -187,7 +187,7 @@ class AsyncTools:
                 except BaseException as error:  # raised where the code waits for the answer
                     errors.append(error)
 
-            # A daemon: a tool that nobody waits for must not keep the worker's process from ending.
+            # A daemon thread, because a tool that nobody waits for must not keep the worker process from ending.
             thread = threading.Thread(target=run, daemon=True)
             thread.start()
 
@@ -202,13 +202,13 @@ class AsyncTools:
         return start
 
 
-def with_context(function: Callable[..., object], context: CallbackContext, work: Callable[[], Result]) -> Result:
-    """Do the work with `context` as a global of the function's file.
+def with_context(function: Callable[..., object], context: CallbackContext, call: Callable[[], Result]) -> Result:
+    """Run `call`, which calls the function, with `context` as a global of the function's file.
 
-    The global is not taken away afterwards, because another thread may still be running in the file.
+    The global stays afterwards, because another thread may still be running in the file.
     """
     getattr(function, "__globals__", {})["context"] = context
-    return work()
+    return call()
 
 
 def _session(context: CallbackContext) -> Mapping[str, object]:

@@ -97,7 +97,7 @@ def test_settings_of_another_type_are_told_with_the_line_of_their_key(tmp_path: 
     ("agent", "message"),
     [
         ({"childAgents": ["nobody"]}, "'childAgents' names 'nobody', which is not in agents/"),
-        ({"childAgents": ["desk"]}, "'childAgents' names 'desk', which has a parent already: each agent has one"),
+        ({"childAgents": ["desk"]}, "'childAgents' names 'desk', which already has a parent: an agent has only one"),
         ({"tools": ["nothing"]}, "'tools' names 'nothing', which is not in tools/"),
         ({"toolsets": [{"toolset": "none"}]}, "'toolsets' names 'none', which is not in toolsets/"),
         ({"guardrails": ["none"]}, "'guardrails' names 'none', which is not in guardrails/"),

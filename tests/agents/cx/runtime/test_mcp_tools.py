@@ -398,9 +398,13 @@ def test_what_does_not_work_is_told(tmp_path: Path) -> None:
     told = [(each.file, each.rule, each.message) for each in check_cx_app(write_app(tmp_path, more=more)).warnings]
     file = "toolsets/towns/towns.json"
     assert told == [
-        (file, "CX014", f"'otherConfig' does not work here, requests go without it: use {', '.join(AUTHENTICATION)}"),
+        (
+            file,
+            "CX014",
+            f"'otherConfig' does not work here, and requests are sent without it: use {', '.join(AUTHENTICATION)}",
+        ),
         (file, "CX011", "'soon' has no effect: write a duration such as '20s'"),
-        (file, "CX011", "'tlsConfig' has no effect here: the system's certificates and names do"),
+        (file, "CX011", "'tlsConfig' has no effect here: the system's certificates and name resolution are used"),
     ]
 
 
