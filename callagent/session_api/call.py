@@ -275,15 +275,15 @@ class SessionCall:
         self._leg = SessionLeg(info, self, clock)
         return self._leg
 
-    def receive_input(self, given: JsonObject) -> None:
+    def receive_input(self, client_input: JsonObject) -> None:
         """Pass a `realtimeInput` on to the call. Raises `InputRefused` and `AudioTooEarly`."""
-        match given:
+        match client_input:
             case {"audio": audio}:
                 if self._decoder is None:
                     raise cx.InputRefused("audio needs 'inputAudioConfig' in the configuration")
                 self.leg.receive_audio(self._decoder.feed(decode_base64(audio)))
             case {"text": str(text)}:
-                self._receive_text(text, will_continue=bool(given.get("willContinue")))
+                self._receive_text(text, will_continue=bool(client_input.get("willContinue")))
             case {"dtmf": str(digits)}:
                 self._run_when_answered(lambda: self.leg.press_keys(digits))
             case {"event": {"event": str(event)}}:
@@ -295,7 +295,7 @@ class SessionCall:
                 self._write_turn(cx.TOOL_ANSWERS)
             case _:
                 known = "audio, text, dtmf, event, variables, toolResponses"
-                raise cx.InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
+                raise cx.InputRefused(f"an input has one of {known}, of the API's form; got {sorted(client_input)}")
 
     def watch(self, event: TurnEvent) -> None:
         """Report an event of the turn manager to the client."""

@@ -69,17 +69,17 @@ def message_object(message: WSMessage) -> MutableJsonObject:
     return {_camel(key): camel_keys(value) for key, value in data.items()}
 
 
-def camel_keys(given: JsonValue) -> JsonValue:
+def camel_keys(value: JsonValue) -> JsonValue:
     """Return an object with its field names in camel case; anything else unchanged.
 
     Deeper names need no change: they are the client's own or have one word.
     """
-    return camel_object(given) if isinstance(given, Mapping) else given
+    return camel_object(value) if isinstance(value, Mapping) else value
 
 
-def camel_object(given: JsonObject) -> MutableJsonObject:
+def camel_object(data: JsonObject) -> MutableJsonObject:
     """Return an object with its field names in camel case."""
-    return {_camel(key): value for key, value in given.items()}
+    return {_camel(key): value for key, value in data.items()}
 
 
 def _camel(name: str) -> str:
@@ -126,16 +126,16 @@ class AudioFormat:
     @classmethod
     def of(cls, config: JsonObject, name: str) -> AudioFormat | None:
         """Return the format that a configuration has under `name`, None without one. Raises `InputRefused`."""
-        given = config.get(name)
-        return cls.parse(given, name) if given else None
+        value = config.get(name)
+        return cls.parse(value, name) if value else None
 
     @classmethod
-    def parse(cls, given: JsonValue, name: str) -> AudioFormat:
+    def parse(cls, value: JsonValue, name: str) -> AudioFormat:
         """Return the format in an `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
-        if not isinstance(given, Mapping):
+        if not isinstance(value, Mapping):
             raise InputRefused(f"'{name}' should be an object")
-        encoding = given.get("audioEncoding", given.get("audio_encoding"))
-        rate = given.get("sampleRateHertz", given.get("sample_rate_hertz"))
+        encoding = value.get("audioEncoding", value.get("audio_encoding"))
+        rate = value.get("sampleRateHertz", value.get("sample_rate_hertz"))
         # An enumeration's value may be given by its number.
         if isinstance(encoding, int) and 0 <= encoding < len(_ENCODING_NUMBERS):
             encoding = _ENCODING_NUMBERS[encoding]
@@ -191,12 +191,12 @@ class AudioEncoder:
         return base64.b64encode(pcm).decode("ascii")
 
 
-def decode_base64(given: JsonValue) -> bytes:
+def decode_base64(value: JsonValue) -> bytes:
     """Return the bytes of an `audio` field, in either alphabet and with or without padding. Raises `InputRefused`."""
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         raise InputRefused("'audio' should be base64")
     # "-" and "_" are the URL-safe alphabet's (RFC 4648 §5); padding is made anew, as it may be missing.
-    text = given.replace("-", "+").replace("_", "/").rstrip("=")
+    text = value.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
@@ -218,14 +218,14 @@ class RequestSpeech:
         """Return the inputs with text in the place of audio. Raises `InputRefused` and `ProviderError`."""
         transcribed: list[JsonObject] = []
         audio = b""
-        for given in inputs:
+        for each in inputs:
             # Pieces of audio that follow each other are one utterance.
-            if "audio" in given:
-                audio += decode_base64(given["audio"])
+            if "audio" in each:
+                audio += decode_base64(each["audio"])
                 continue
             transcribed += await self._recognise(audio)
             audio = b""
-            transcribed.append(given)
+            transcribed.append(each)
         return [*transcribed, *await self._recognise(audio)]
 
     def speaker(self) -> Speak | None:

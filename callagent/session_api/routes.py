@@ -205,29 +205,29 @@ class _TextSocket:
         """Read inputs until the socket or the session ends. Raises `InputRefused`."""
         try:
             async for message in self._ws:
-                given = _read_input(message)
-                if "audio" in given:
+                client_input = _read_input(message)
+                if "audio" in client_input:
                     raise InputRefused("this session is text: audio needs 'inputAudioConfig' in the configuration")
-                await self._begin_turn(given)
+                await self._begin_turn(client_input)
                 if self._live.session.ended:
                     return
         finally:
             await self._interrupt()
 
-    async def _begin_turn(self, given: JsonObject) -> None:
+    async def _begin_turn(self, client_input: JsonObject) -> None:
         # Variables are not words of the client, so they do not interrupt.
-        if "variables" not in given and await self._interrupt():
+        if "variables" not in client_input and await self._interrupt():
             await self._send({"interruptionSignal": {"bargeIn": True}})
-        self._turn = asyncio.create_task(self._run_turn(given))
-        if "event" in given or given.get("willContinue"):
+        self._turn = asyncio.create_task(self._run_turn(client_input))
+        if "event" in client_input or client_input.get("willContinue"):
             return
         # The turn is a task that the next input can interrupt. It begins here, before that input is read.
         await asyncio.sleep(0)
 
-    async def _run_turn(self, given: JsonObject) -> None:
+    async def _run_turn(self, client_input: JsonObject) -> None:
         try:
             async with self._live.turn() as session:
-                await session.run_inputs([given], self._send_output)
+                await session.run_inputs([client_input], self._send_output)
         except (InputRefused, TimeoutError) as error:
             await self._send(messages.error_message(messages.status_of(error), str(error) or _TOO_LONG))
         except ConnectionError:
@@ -285,10 +285,10 @@ async def _read_inputs(ws: web.WebSocketResponse, call: SessionCall) -> None:
 
 def _read_input(message: WSMessage) -> JsonObject:
     """Return the `realtimeInput` of a socket's message. Raises `InputRefused`."""
-    given = messages.message_object(message).get("realtimeInput")
-    if not isinstance(given, Mapping):
+    client_input = messages.message_object(message).get("realtimeInput")
+    if not isinstance(client_input, Mapping):
         raise InputRefused("the message should have a 'realtimeInput'")
-    return given
+    return client_input
 
 
 def _read_body(body: bytes) -> tuple[MutableJsonObject, list[JsonObject]]:

@@ -96,9 +96,13 @@ def _evaluation_files(path: Path) -> list[Path]:
 
 
 def _read_simulation(data: JsonValue, place: str) -> Simulation:
-    given = data if isinstance(data, Mapping) else {}
-    steps = objects_at(given, "steps")
-    if len(steps) < len(list_at(given, "steps")) or "steps" not in given or not all(step.get("goal") for step in steps):
+    fields = data if isinstance(data, Mapping) else {}
+    steps = objects_at(fields, "steps")
+    if (
+        len(steps) < len(list_at(fields, "steps"))
+        or "steps" not in fields
+        or not all(step.get("goal") for step in steps)
+    ):
         raise ProjectError(f"{place}: 'steps' should be a list, each with a 'goal'")
     lines = []
     for number, step in enumerate(steps, 1):
@@ -107,11 +111,11 @@ def _read_simulation(data: JsonValue, place: str) -> Simulation:
     criteria = [str(step["success_criteria"]).strip() for step in steps if step.get("success_criteria")]
     turns = int(sum(number_at(step, "max_turns") for step in steps))
     return Simulation(
-        name=str(given.get("name") or place),
+        name=str(fields.get("name") or place),
         scenario="You want, one after the other:\n" + "\n".join(lines),
-        expectations=(*criteria, *(str(each) for each in list_at(given, "expectations"))),
-        variables=object_at(given, "session_parameters"),
-        tags=tuple(str(each) for each in list_at(given, "tags")),
+        expectations=(*criteria, *(str(each) for each in list_at(fields, "expectations"))),
+        variables=object_at(fields, "session_parameters"),
+        tags=tuple(str(each) for each in list_at(fields, "tags")),
         # The limits of the steps add up, but a simulated caller that repeats itself must be stopped, too.
         max_turns=min(turns or MAX_TURNS, MAX_TURNS),
     )
@@ -192,9 +196,9 @@ def _read_mocks(expected: Iterable[JsonObject], app: CxApp) -> dict[str, list[Js
     return mocks
 
 
-def _caller_input(given: JsonObject) -> str:
-    event = object_at(given, "event").get("event")
-    return f"<event>{event}</event>" if event else str(given.get("text") or given.get("dtmf") or "")
+def _caller_input(user_input: JsonObject) -> str:
+    event = object_at(user_input, "event").get("event")
+    return f"<event>{event}</event>" if event else str(user_input.get("text") or user_input.get("dtmf") or "")
 
 
 def _texts(message: JsonObject) -> list[str]:
@@ -320,25 +324,25 @@ def _read_test(data: JsonValue, place: str) -> ToolTest:
     tool = data.get("tool") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or not isinstance(tool, str):
         raise ProjectError(f"{place}: 'tool' is missing: it should name the tested tool")
-    given = object_at(data, "expectations")
+    expectations = object_at(data, "expectations")
     return ToolTest(
         name=str(data.get("name") or tool),
         tool=tool,
         arguments=object_at(data, "args"),
         variables=object_at(data, "variables"),
-        response=tuple(_read_expectation(each, place) for each in list_at(given, "response")),
-        variables_after=tuple(_read_expectation(each, place) for each in list_at(given, "variables")),
+        response=tuple(_read_expectation(each, place) for each in list_at(expectations, "response")),
+        variables_after=tuple(_read_expectation(each, place) for each in list_at(expectations, "variables")),
     )
 
 
 def _read_expectation(data: JsonValue, place: str) -> Expectation:
-    given = data if isinstance(data, Mapping) else {}
-    path, operator = text_at(given, "path"), text_at(given, "operator")
+    fields = data if isinstance(data, Mapping) else {}
+    path, operator = text_at(fields, "path"), text_at(fields, "operator")
     if not path.startswith("$"):
         raise ProjectError(f"{place}: an expectation should have a 'path' that begins with '$'")
     if operator not in OPERATORS:
-        raise ProjectError(f"{place}: operator {given.get('operator')!r} is not one of {', '.join(OPERATORS)}")
-    return Expectation(path, operator, given.get("value"))
+        raise ProjectError(f"{place}: operator {fields.get('operator')!r} is not one of {', '.join(OPERATORS)}")
+    return Expectation(path, operator, fields.get("value"))
 
 
 def _holds(operator: str, actual: object, value: JsonValue) -> bool:

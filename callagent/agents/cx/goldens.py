@@ -134,11 +134,11 @@ def state_failures(
     answered = [(each.name, each.result) for each in actions if isinstance(each, FunctionEnded)]
     failures = []
     for wanted in turn.answers:
-        given = [result for name, result in answered if name == wanted.name]
+        results = [result for name, result in answered if name == wanted.name]
         if not any(
-            _arguments_match(wanted.arguments, result if isinstance(result, Mapping) else {}) for result in given
+            _arguments_match(wanted.arguments, result if isinstance(result, Mapping) else {}) for result in results
         ):
-            failures.append(f"{wanted.name} answered {given or 'nothing'}; expected: {dict(wanted.arguments)}")
+            failures.append(f"{wanted.name} answered {results or 'nothing'}; expected: {dict(wanted.arguments)}")
     if turn.transfer and turn.transfer != agent:
         failures.append(f"the agent is '{agent}'; expected: '{turn.transfer}'")
     for name, value in turn.variables.items():
@@ -202,30 +202,30 @@ async def _semantic_failure(turn: GoldenTurn, actions: Sequence[Action], judge: 
     made_calls = [action for action in actions if isinstance(action, FunctionStarted)]
     expected = ((each, *argument) for each in turn.calls for argument in each.arguments.items())
     for call, key, wanted in expected:
-        given = next((each.arguments for each in made_calls if each.name == call.name), {})
+        arguments = next((each.arguments for each in made_calls if each.name == call.name), {})
         kind, value = _directive(wanted)
-        if kind == "semantic" and key in given and not await judge(str(value or ""), str(given[key])):
-            return f"{call.name}: {key} is {given[key]!r}; expected something like {str(value or '')!r}"
+        if kind == "semantic" and key in arguments and not await judge(str(value or ""), str(arguments[key])):
+            return f"{call.name}: {key} is {arguments[key]!r}; expected something like {str(value or '')!r}"
     return ""
 
 
-def _arguments_match(expected: JsonObject, given: Mapping[str, object]) -> bool:
-    return all(_argument_matches(value, given, key) for key, value in expected.items())
+def _arguments_match(expected: JsonObject, actual: Mapping[str, object]) -> bool:
+    return all(_argument_matches(value, actual, key) for key, value in expected.items())
 
 
-def _argument_matches(wanted: JsonValue, given: Mapping[str, object], key: str) -> bool:
+def _argument_matches(wanted: JsonValue, actual: Mapping[str, object], key: str) -> bool:
     kind, value = _directive(wanted)
     match kind:
         case "ignore":
             return True
         case "semantic":
             # The judge compares the meaning, in `_semantic_failure`.
-            return key in given
+            return key in actual
         case "contains":
-            return str(value) in str(given.get(key, ""))
+            return str(value) in str(actual.get(key, ""))
         case "regexp":
-            return re.search(str(value), str(given.get(key, ""))) is not None
-    return key in given and bool(given[key] == value)
+            return re.search(str(value), str(actual.get(key, ""))) is not None
+    return key in actual and bool(actual[key] == value)
 
 
 def _directive(wanted: JsonValue) -> tuple[str, JsonValue]:
@@ -244,12 +244,12 @@ def _read_golden(data: JsonValue, common: JsonObject, place: str) -> Golden:
         raise ProjectError(f"{place}: 'turns' should be a list")
     turns: list[GoldenTurn] = []
     for number, turn in enumerate(list_at(data, "turns"), 1):
-        given = turn.get("user") if isinstance(turn, Mapping) else turn
-        if not isinstance(turn, Mapping) or not isinstance(given, str | None):
+        user_text = turn.get("user") if isinstance(turn, Mapping) else turn
+        if not isinstance(turn, Mapping) or not isinstance(user_text, str | None):
             raise ProjectError(f"{place}, turn {number}: 'user' should be a text")
         calls = tuple(_read_call(each, f"{place}, turn {number}") for each in list_at(turn, "tool_calls"))
         # A turn without words of the caller is the greeting if it is the first, else a silence.
-        user = given or ("" if turns else _START_EVENT)
+        user = user_text or ("" if turns else _START_EVENT)
         turns.append(GoldenTurn(user, str(turn.get("agent") or ""), calls))
     return Golden(
         name=str(data.get("conversation") or place),

@@ -72,8 +72,8 @@ class CxSession:
         """
         if self.ended:
             raise InputRefused("the session has ended")
-        for given in inputs:
-            run = self._turn_for(given)
+        for client_input in inputs:
+            run = self._turn_for(client_input)
             if run is not None:
                 await self._run_turn(run, send, speak)
             if self.ended:
@@ -84,15 +84,15 @@ class CxSession:
         await self.agent.end(EndReason.CALLER_HANGUP, 1)
         await self.agent.close()
 
-    def _turn_for(self, given: JsonObject) -> RunTurn | None:
+    def _turn_for(self, client_input: JsonObject) -> RunTurn | None:
         """Return the function that runs the turn of an input; None if the input begins no turn."""
-        kind = next((key for key in _INPUT_KINDS if key in given), None)
-        value = given.get(kind) if kind else None
+        kind = next((key for key in _INPUT_KINDS if key in client_input), None)
+        value = client_input.get(kind) if kind else None
         match kind, value:
             case "text", str(text):
-                return self._text_turn(text, will_continue=bool(given.get("willContinue")))
+                return self._text_turn(text, will_continue=bool(client_input.get("willContinue")))
             case "dtmf", str(digits):
-                return self._digits_turn(digits, will_continue=bool(given.get("willContinue")))
+                return self._digits_turn(digits, will_continue=bool(client_input.get("willContinue")))
             case "event", {"event": str(event)}:
                 words = event_words(event)
                 return self.agent.start if words == SESSION_START else self._reply_to(words)
@@ -102,7 +102,7 @@ class CxSession:
             case "toolResponses", {"toolResponses": [*answers]}:
                 return partial(self.agent.answer, tool_answers(answers))
         known = ", ".join(_INPUT_KINDS)
-        raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
+        raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(client_input)}")
 
     def _text_turn(self, text: str, *, will_continue: bool) -> RunTurn | None:
         self._pending_text += text
@@ -224,12 +224,12 @@ def tool_answers(answers: Sequence[JsonValue]) -> Content:
     return {"role": "user", "parts": [_response_part(each) for each in answers]}
 
 
-def _response_part(given: JsonValue) -> JsonObject:
-    if not isinstance(given, Mapping):
+def _response_part(answer: JsonValue) -> JsonObject:
+    if not isinstance(answer, Mapping):
         raise InputRefused("a tool response should be an object with 'id', 'displayName' and 'response'")
-    name = str(given.get("displayName") or given.get("tool") or "").rsplit("/", 1)[-1]
+    name = str(answer.get("displayName") or answer.get("tool") or "").rsplit("/", 1)[-1]
     return {
-        "function_response": {"id": str(given.get("id") or ""), "name": name, "response": given.get("response") or {}}
+        "function_response": {"id": str(answer.get("id") or ""), "name": name, "response": answer.get("response") or {}}
     }
 
 

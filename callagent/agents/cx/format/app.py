@@ -197,9 +197,9 @@ def referenced_tool_name(app: CxApp, named: JsonObject) -> str:
     inside = named.get("toolsetTool")
     if isinstance(inside, Mapping):
         # The name consists of the toolset's display name and the tool's own name, as in `agent_tree.py`.
-        given = str(inside.get("toolset") or "")
-        toolset = app.toolset_named(given)
-        shown = app.toolsets[toolset].display_name if toolset else given.rsplit("/", 1)[-1]
+        toolset_name = str(inside.get("toolset") or "")
+        toolset = app.toolset_named(toolset_name)
+        shown = app.toolsets[toolset].display_name if toolset else toolset_name.rsplit("/", 1)[-1]
         return f"{shown}_{inside.get('toolId')}"
     name = str(named.get("tool") or named.get("displayName") or named.get("id") or "").rsplit("/", 1)[-1]
     found = app.tool_named(name)

@@ -282,9 +282,9 @@ class AppReader(document_reader.DocumentReader):
             )
         for point, key in app_format.CALLBACK_POINTS.items():
             # A guardrail has one callback at a point, under the singular of the key that an agent has.
-            given = own.get(key.removesuffix("s"))
-            if isinstance(given, Mapping) and not given.get("disabled"):
-                code = self.code(file, given.get("pythonCode"))
+            callback = own.get(key.removesuffix("s"))
+            if isinstance(callback, Mapping) and not callback.get("disabled"):
+                code = self.code(file, callback.get("pythonCode"))
                 callbacks |= {point: code} if code else {}
         return app_format.GuardrailConfig(name, data, file, callbacks)
 

@@ -125,8 +125,10 @@ class Requests:
 
 def _seconds(timeout: object) -> float:
     """Return the timeout in seconds; for a pair (connecting, reading) it is the longer one."""
-    given = timeout if isinstance(timeout, tuple | list) else [timeout]
-    return max((float(each) for each in given if isinstance(each, str | int | float) and each), default=DEFAULT_TIMEOUT)
+    timeouts = timeout if isinstance(timeout, tuple | list) else [timeout]
+    return max(
+        (float(each) for each in timeouts if isinstance(each, str | int | float) and each), default=DEFAULT_TIMEOUT
+    )
 
 
 def _check_scheme(url: str) -> None:

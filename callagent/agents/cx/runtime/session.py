@@ -187,8 +187,8 @@ class CxSession(TreeSession[CallbackContext, Event]):
         tool = Tool(name=described["name"], description=str(described.get("description") or ""))
         named: dict[str, object] = {"tool": tool, "input": arguments}
         if point == "after_tool":
-            given = plain.get("tool_response")
-            named["tool_response"] = given if isinstance(given, dict) else {"result": given}
+            tool_result = plain.get("tool_response")
+            named["tool_response"] = tool_result if isinstance(tool_result, dict) else {"result": tool_result}
         return CxSubject(named, lambda: {"args": arguments})
 
     async def run_callbacks(self, agent: int, point: str, context: CallbackContext, subject: Subject) -> object:
@@ -315,17 +315,17 @@ def _plain_part(part: Part) -> dict[str, object]:
     return data
 
 
-def _read_request(given: Plain) -> LlmRequest:
-    declared = [FunctionDeclaration(name=each["name"]) for each in given["tools"]]
+def _read_request(data: Plain) -> LlmRequest:
+    declared = [FunctionDeclaration(name=each["name"]) for each in data["tools"]]
     config = GenerateContentConfig(
-        system_instruction=Content(role="user", parts=[Part(text=given["system_instruction"])]),
+        system_instruction=Content(role="user", parts=[Part(text=data["system_instruction"])]),
         tools=[ToolDeclaration(function_declarations=[each]) for each in declared],
     )
-    contents = [Content.model_validate(each) for each in given["contents"]]
-    return LlmRequest(model=given["model"], contents=contents, config=config)
+    contents = [Content.model_validate(each) for each in data["contents"]]
+    return LlmRequest(model=data["model"], contents=contents, config=config)
 
 
-def _changed_request(given: Plain, request: LlmRequest) -> Plain:
+def _changed_request(data: Plain, request: LlmRequest) -> Plain:
     """Return a request to the model with the changes that code made."""
     config = request.config or GenerateContentConfig()
     # Code may set a text in place of the content, because the class does not validate assignments.
@@ -333,7 +333,7 @@ def _changed_request(given: Plain, request: LlmRequest) -> Plain:
     excluded = set(config.excluded_tools or ())
     names = [each.name for tool in config.tools or () for each in tool.function_declarations or ()]
     return {
-        **given,
+        **data,
         "model": request.model,
         "contents": [_plain_content(content) | {"role": content.role or "user"} for content in request.contents],
         "system_instruction": system if isinstance(system, str) else _text(config.system_instruction),

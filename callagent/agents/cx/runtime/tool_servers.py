@@ -49,27 +49,27 @@ class Authentication:
 
         Raises `SecretMissing`, `StatusError` and OSError.
         """
-        given = object_at(own, "apiAuthentication")
-        if isinstance(key := given.get("apiKeyConfig"), Mapping):
+        settings = object_at(own, "apiAuthentication")
+        if isinstance(key := settings.get("apiKeyConfig"), Mapping):
             name, secret = str(key.get("keyName")), read_secret(str(key.get("apiKeySecretVersion")))
             if str(key.get("requestLocation")).upper() == "QUERY_STRING":
                 request.params[name] = secret
             else:
                 request.headers[name] = secret
-        if token := self._bearer_token(given, request.url, session):
+        if token := self._bearer_token(settings, request.url, session):
             request.headers["Authorization"] = f"Bearer {token}"
 
-    def _bearer_token(self, given: JsonObject, url: str, session: Mapping[str, object]) -> str:
+    def _bearer_token(self, settings: JsonObject, url: str, session: Mapping[str, object]) -> str:
         """Return the token of the last declared kind; empty if none is declared or the call has no value for it."""
         found = ""
-        if isinstance(bearer := given.get("bearerTokenConfig"), Mapping):
+        if isinstance(bearer := settings.get("bearerTokenConfig"), Mapping):
             token = str(bearer.get("token") or "")
             found = str(lookup(token, session) or "") if token.startswith(_CONTEXT) else token
-        if isinstance(oauth := given.get("oauthConfig"), Mapping):
+        if isinstance(oauth := settings.get("oauthConfig"), Mapping):
             found = self._client_token(oauth)
-        if isinstance(account := given.get("serviceAccountAuthConfig"), Mapping):
+        if isinstance(account := settings.get("serviceAccountAuthConfig"), Mapping):
             found = self._account_token(account)
-        if isinstance(given.get("serviceAgentIdTokenAuthConfig"), Mapping):
+        if isinstance(settings.get("serviceAgentIdTokenAuthConfig"), Mapping):
             found = self._identity_token(url)
         return found
 
@@ -141,10 +141,10 @@ class SecretMissing(LookupError):
 def service_account_key(account: str) -> JsonObject:
     """Return the key of the account with this address; empty address: the first key. Raises `SecretMissing`."""
     try:
-        given = json.loads(os.environ.get(SERVICE_ACCOUNT_VARIABLE) or "[]")
+        data = json.loads(os.environ.get(SERVICE_ACCOUNT_VARIABLE) or "[]")
     except ValueError:
         raise SecretMissing(f"the variable '{SERVICE_ACCOUNT_VARIABLE}' is not JSON") from None
-    listed = given if isinstance(given, list) else [given]
+    listed = data if isinstance(data, list) else [data]
     keys: list[JsonObject] = [each for each in listed if isinstance(each, dict)]
     found = next((each for each in keys if account in ("", each.get("client_email"))), None)
     if found is None:

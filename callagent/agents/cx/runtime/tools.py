@@ -177,13 +177,13 @@ class AsyncTools:
     def __getattr__(self, name: str) -> Callable[..., Callable[[], ExternalResponse]]:
         def start(arguments: JsonObject | None = None, **named: JsonValue) -> Callable[[], ExternalResponse]:
             # The context of the calling code is read here, because it may have changed when the thread runs.
-            context, given = self._context(), {**(arguments or {}), **named}
+            context, call_arguments = self._context(), {**(arguments or {}), **named}
             answers: list[ExternalResponse] = []
             errors: list[BaseException] = []
 
             def run() -> None:
                 try:
-                    answers.append(self._toolbox.respond(name, given, context))
+                    answers.append(self._toolbox.respond(name, call_arguments, context))
                 except BaseException as error:  # raised where the code waits for the answer
                     errors.append(error)
 
