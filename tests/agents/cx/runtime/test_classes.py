@@ -106,7 +106,7 @@ def test_an_answer_from_outside() -> None:
     assert (raised.value.status_code, raised.value.reason) == (404, "Not Found")
     with pytest.raises(json.JSONDecodeError):
         bad.json()
-    with pytest.raises(ValueError, match="only http"):
+    with pytest.raises(ValueError, match="http and https addresses only"):
         Requests().get("file:///etc/passwd")
 
 
