@@ -87,7 +87,9 @@ class SessionTable:
         """Return the session that a SessionConfig names; open it if it is new. Raises `InputRefused`, `NotFound`."""
         name = _SESSION_NAME.fullmatch(str(config.get("session") or ""))
         if name is None or not _SESSION_ID.fullmatch(name["id"]):
-            raise InputRefused("'session' should end in apps/APP/sessions/ID, an ID of 5 to 63 letters, digits, '-', '_'")
+            raise InputRefused(
+                "'session' should end in apps/APP/sessions/ID, an ID of 5 to 63 letters, digits, '-', '_'"
+            )
         app = self._find_app(name["app"])
         deployment = config.get("deployment")
         project = await _open_deployment(app, deployment) if deployment else app
