@@ -28,22 +28,22 @@ from callagent.models.rules import Answer, Call, Situation, Speak, choose, find_
 log = get_logger(__name__)
 
 _MIN_CONFIDENCE = 0.1
-"""Below it the choice is no better than a guess."""
+"""Below this confidence the choice is no better than a guess."""
 _SURE_CONFIDENCE = 0.5
-"""Below it the caller is asked before the function runs."""
+"""Below this confidence the caller is asked before the function runs."""
 _MAX_TOOLS = 12
 """Functions that the small model is offered; more take seconds to prepare."""
 _MAX_ANSWER_WORDS = 4
 """Words of an utterance that is taken for a bare yes or no."""
 _OWN_FUNCTIONS = ("save_entities",)
-"""Functions of the flow engine itself: only the rules call them, the small model is not offered them."""
+"""Functions of the flow engine itself: only the rules call them; the small model is not offered them."""
 _CONFIRMATION_START = "Let me make sure:"
 """How every question begins that asks the caller to confirm a function."""
 _NOT_CONFIRMED = "All right. What would you like instead?"
 
 
 class EmbeddedModel:
-    """Language model of rules, with the small model for utterances that the rules do not understand."""
+    """The language model `embedded`: rules, and the small model for utterances that the rules do not understand."""
 
     def __init__(self, pool: NeedlePool, today: Callable[[], date] = date.today) -> None:
         """`today` returns the date, for prompts that do not name it."""
@@ -67,7 +67,7 @@ class EmbeddedModel:
                 yield Delta(tool_call=ToolCall(f"call_{number}", name, json.dumps(arguments)))
             case Speak(text):
                 # The caller most likely answers in this position, so its functions are prepared while the agent speaks.
-                if offered := _offered(tools):
+                if offered := _offered_tools(tools):
                     self._pool.prepare(ToolSet.of(offered, today))
                 yield Delta(text=text)
 
@@ -76,21 +76,21 @@ class EmbeddedModel:
 
     async def _ask_small_model(self, utterance: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
         """Return the call that the small model chooses, or the question that confirms it; None: no usable call."""
-        bare = find_answer(utterance) is not None and len(utterance.split()) <= _MAX_ANSWER_WORDS
         # A bare yes or no names no function, but the small model would choose one.
-        if bare or not (offered := _offered(tools)) or len(offered) > _MAX_TOOLS:
+        is_bare_answer = find_answer(utterance) is not None and len(utterance.split()) <= _MAX_ANSWER_WORDS
+        if is_bare_answer or not (offered := _offered_tools(tools)) or len(offered) > _MAX_TOOLS:
             return None
         try:
             reading = await self._pool.read(ToolSet.of(offered, today), utterance)
         except ProviderError as error:
-            # The caller hears what the rules chose.
+            # The caller hears the words that the rules chose.
             log.warning("embedded_model_failed", error=str(error))
             return None
         call = _to_call(reading, offered)
         if call is None or reading.confidence < _MIN_CONFIDENCE:
             return None
-        sure = reading.confidence >= _SURE_CONFIDENCE and reading.grounded
-        return call if sure else Speak(_confirmation_question(call))
+        is_sure = reading.confidence >= _SURE_CONFIDENCE and reading.grounded
+        return call if is_sure else Speak(_confirmation_question(call))
 
     async def _answer_to_confirmation(
         self, messages: Sequence[Message], situation: Situation, tools: Sequence[Tool], today: date
@@ -108,7 +108,7 @@ class EmbeddedModel:
             return Speak(situation.say or _NOT_CONFIRMED)
         # The small model reads the same words the same way, so the call is read again instead of being stored.
         utterances = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
-        if not (offered := _offered(tools)) or len(utterances) < 2:
+        if not (offered := _offered_tools(tools)) or len(utterances) < 2:
             return None
         try:
             reading = await self._pool.read(ToolSet.of(offered, today), utterances[-2])
@@ -119,7 +119,7 @@ class EmbeddedModel:
         return call if call and _confirmation_question(call) == situation.last_agent else None
 
 
-def _offered(tools: Sequence[Tool]) -> list[Tool]:
+def _offered_tools(tools: Sequence[Tool]) -> list[Tool]:
     return [tool for tool in tools if tool["function"]["name"] not in _OWN_FUNCTIONS]
 
 
@@ -175,15 +175,16 @@ def find_needle_files() -> NeedleFiles:
 
 _MODULE = Path(__file__).with_name("needle_process.py")
 _LINE_LIMIT = 1 << 18
+"""Bytes of the longest answer."""
 _MAX_WAITING = 16
 """Requests without an answer that one process may have; further ones are refused."""
 _ENVIRONMENT = {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
 
 
 class NeedleProcess:
-    """The small model's process. The first request starts it, or the next one after it has died; `close()` ends it.
+    """The small model's process. A request starts it if it does not run; `close()` ends it.
 
-    It answers requests in order, also those that nobody waits for any more; their answers are dropped.
+    It answers requests in order, also those that nobody waits for any more; these answers are dropped.
     """
 
     def __init__(self, files: NeedleFiles) -> None:
@@ -200,14 +201,15 @@ class NeedleProcess:
 
     @property
     def waiting(self) -> int:
+        """The number of requests without an answer."""
         return len(self._waiting)
 
     async def ask(self, request: json_values.JsonObject, timeout: float) -> json_values.JsonValue:
-        """Send a request, return its answer. Raises `ProviderError`; after `timeout` seconds the process is killed."""
+        """Send a request and return its answer. Raises `ProviderError`; kills the process after `timeout` seconds."""
         if self.waiting >= _MAX_WAITING:
             raise ProviderError(f"the embedded model has {_MAX_WAITING} unanswered requests and takes no more yet")
         process = await self._ensure_running()
-        # Answers carry the number of their request, because a request that nobody waits for is still answered.
+        # Answers have the number of their request, because a request that nobody waits for is answered as well.
         self._number += 1
         number = self._number
         answered: asyncio.Future[json_values.JsonObject] = asyncio.get_running_loop().create_future()
@@ -216,18 +218,18 @@ class NeedleProcess:
         process.stdin.write(json.dumps({"number": number, **request}).encode() + b"\n")
         try:
             async with asyncio.timeout(timeout):
-                # Shielded: after a cancellation the request still counts as waiting, until its answer has come.
+                # The shield keeps a cancelled request among the waiting ones until its answer has come.
                 answer = await asyncio.shield(answered)
         except TimeoutError:
             log.warning("model_process_late", pid=process.pid)
             await self.close()
             raise ProviderTimeout("the embedded model did not answer in time") from None
         if error := answer.get("error"):
-            raise ProviderError(f"the embedded model: {error}")
+            raise ProviderError(f"the embedded model failed: {error}")
         return answer.get("answer")
 
     async def close(self) -> None:
-        # Removed before anything is awaited: a request that comes meanwhile starts a new process.
+        # Both are removed before the first `await`: a request that comes meanwhile starts a new process.
         process, self._process = self._process, None
         reader, self._reader = self._reader, None
         if process is not None and process.returncode is None:
@@ -281,6 +283,7 @@ class NeedleProcess:
 
 _MAX_PROCESSES = 3
 PREPARE_SECONDS = 10.0
+"""Time to prepare a process for a set of tools."""
 ANSWER_SECONDS = 2.0
 """An answer takes 0.1 to 0.3 s. The engine's threads busy-wait: on a busy machine an answer takes many times as
 long, and then the processor is better left to the calls."""
@@ -298,7 +301,7 @@ class ToolSet:
     @classmethod
     def of(cls, tools: Sequence[Tool], today: date) -> ToolSet:
         """Return the set for `tools` on the day `today`."""
-        plain = [
+        declarations = [
             {
                 "name": tool["function"]["name"],
                 "description": tool["function"].get("description") or "",
@@ -306,18 +309,18 @@ class ToolSet:
             }
             for tool in tools
         ]
-        return cls(f"date: {today:%Y-%m-%d %a}", json.dumps(plain))
+        return cls(f"date: {today:%Y-%m-%d %a}", json.dumps(declarations))
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the small model made of an utterance."""
+    """The small model's interpretation of an utterance."""
 
     name: str
     """The name of the function; empty: no function fits."""
     arguments: json_values.JsonObject = field(default_factory=dict)
     confidence: float = 0.0
-    """From 0 to 1, as the model itself estimates."""
+    """The model's own estimate, from 0 to 1."""
     grounded: bool = True
     """Whether every argument is in the caller's words, by the model's own judgement."""
 
@@ -329,7 +332,7 @@ class _PreparedProcess:
     process: NeedleProcess
     preparing: asyncio.Task[None]
     users: int = 0
-    """Requests that are using it; while there are any it is not given to other tools."""
+    """Number of requests that use it; it is given to other tools only at 0."""
 
 
 class NeedlePool:
@@ -340,10 +343,10 @@ class NeedlePool:
     def __init__(self, files: NeedleFiles) -> None:
         self._files = files
         self._processes: dict[ToolSet, _PreparedProcess] = {}
-        """By last use, the most recent last."""
+        """Ordered by last use, the most recent last."""
         # The engine's threads busy-wait: two engines that work at the same time both take many times as long.
         self._one_at_a_time = asyncio.Lock()
-        # Where the machine is too busy for the model, starting it again and again would make the machine busier.
+        # If the machine is too busy for the model, restarting it again and again would make the machine busier.
         self._breaker = Breaker()
 
     @property
@@ -374,7 +377,7 @@ class NeedlePool:
             return _parse_reading(answer)
         except ProviderError as error:
             if prepared.preparing.done():
-                self._note_failure(error)
+                self._count_failure(error)
                 await self._drop(tools, prepared)
             raise
         finally:
@@ -383,7 +386,7 @@ class NeedlePool:
     async def close(self) -> None:
         processes, self._processes = self._processes, {}
         for prepared in processes.values():
-            # The task is cancelled first: it could start the process after `close()`, and nothing would ever end it.
+            # The task is cancelled first: otherwise it could start a process after `close()` that nothing ever ends.
             prepared.preparing.cancel()
             await asyncio.gather(prepared.preparing, return_exceptions=True)
             await prepared.process.close()
@@ -412,10 +415,10 @@ class NeedlePool:
             try:
                 await process.ask({"system": tools.system, "tools": tools.tools}, PREPARE_SECONDS)
             except ProviderError as error:
-                self._note_failure(error)
+                self._count_failure(error)
                 raise
 
-    def _note_failure(self, error: ProviderError) -> None:
+    def _count_failure(self, error: ProviderError) -> None:
         self._breaker.fail(error, _now(), trip=isinstance(error, ProviderTimeout))
 
     async def _drop(self, tools: ToolSet, prepared: _PreparedProcess) -> None:
@@ -444,7 +447,7 @@ def _retrieve_exception(task: asyncio.Task[None]) -> None:
 
 
 def _parse_reading(answer: json_values.JsonValue) -> Reading:
-    """Parse an answer of the small model. Raises `ProviderError` if it has not the expected form."""
+    """Parse an answer of the small model. Raises `ProviderError` if it does not have the expected form."""
     if not isinstance(answer, Mapping):
         raise ProviderError(f"the embedded model's answer is not a JSON object: {str(answer)[:200]}")
     checks = json_values.object_at(answer, "validation")
@@ -452,7 +455,7 @@ def _parse_reading(answer: json_values.JsonValue) -> Reading:
     # `negation`: the caller does not want what the function does.
     if not calls or checks.get("negation"):
         return Reading("")
-    # Only the first call counts: if the caller asked for more, the next step asks for it or the caller repeats it.
+    # Only the first call counts. If the caller asked for more, the next step asks for it, or the caller repeats it.
     first = json_values.objects_at(answer, "function_calls")[:1]
     if not first or not (name := json_values.text_at(first[0], "name")):
         raise ProviderError(f"the embedded model's answer has a call without a name: {str(answer)[:200]}")

@@ -1,9 +1,9 @@
 """Texts as vectors, by the embedded model MiniLM (all-MiniLM-L6-v2, 8-bit weights); needs the extra `local`.
 
-The model's file stores matrices of eight-bit numbers, but multiplies by their floating-point form: `MatMul(x,
-Mul(Cast(matrix), scale))`. The runtime would compute that form once, at the start, and then read four times the memory
-for each product. Here each such product is replaced by a `MatMulInteger`, whose inputs are quantised when they arrive:
-the runtime computes it three times as fast.
+The model's file stores eight-bit matrices, but multiplies by their floating-point form: `MatMul(x, Mul(Cast(matrix),
+scale))`. The runtime would compute that form once, at the start, and then read four times the memory for each product.
+Here each such product is replaced by a `MatMulInteger`, whose inputs are quantised when they arrive: the runtime
+computes it three times as fast.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ TOKENIZER = (
     "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
     "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 )
-"""Package, file in it, SHA-256: the packages are installed for these files, their code is never imported."""
+"""Package, file in it, SHA-256. The packages are only installed for these files; their code is never imported."""
 ARITHMETIC = "eight-bit"
-"""Part of the key under which vectors are cached: another arithmetic computes slightly different ones."""
+"""Part of the key of cached vectors, because another arithmetic computes slightly different ones."""
 LIBRARIES = ("onnxruntime", "tokenizers", "numpy")
 MAX_TOKENS = 128
+"""Longer texts are cut here."""
 BATCH = 32
+"""Texts that are computed together."""
 DIMENSIONS = 384
+"""Numbers in a vector of this model."""
 
 
 @lru_cache(maxsize=1)
@@ -51,7 +54,7 @@ def open_embedder() -> Embedder | None:
 
 
 class MiniLm:
-    """The `Embedder`. All calls share one thread; the library releases the interpreter lock while it computes."""
+    """Implements `Embedder`. All calls share one thread; the library computes without the interpreter lock."""
 
     def __init__(self, model: Path, tokenizer: Path, cache: Path | None = None) -> None:
         """`cache`: a folder for the vectors of whole projects; None: they are computed at each start."""
@@ -64,7 +67,7 @@ class MiniLm:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in their order."""
-        # A question is computed at once; many texts are a project's topics, the same at each start.
+        # Few texts are a caller's question; many are a project's topics, the same at each start, and so are cached.
         if len(texts) <= BATCH or self._cache is None:
             return await self._compute(texts)
         digest = hashlib.sha256("\0".join((MODEL[2], ARITHMETIC, *texts)).encode()).hexdigest()
@@ -77,7 +80,7 @@ class MiniLm:
 
     async def _compute(self, texts: Sequence[str]) -> list[Vector]:
         loop = asyncio.get_running_loop()
-        # Texts of like length together: each is padded to the longest of its batch.
+        # Texts of similar length come together, because each one is padded to the longest of its batch.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found: dict[int, Vector] = {}
         for start in range(0, len(order), BATCH):
@@ -128,21 +131,21 @@ def _read_vectors(path: Path, count: int) -> list[Vector] | None:
 
 
 def _write_vectors(path: Path, vectors: list[Vector]) -> None:
-    """Write the vectors to a file. A folder that cannot be written costs time at the next start, nothing else."""
+    """Write the vectors to a file. If that fails they are only computed again at the next start."""
     import numpy
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed: another process never reads half a file.
+        # A new file is written and renamed, so that another process never reads half a file.
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".new", delete=False) as file:
             numpy.save(file, numpy.stack(vectors))
         Path(file.name).replace(path)
     except OSError as error:
-        log.debug("vectors_not_kept", error=str(error))
+        log.debug("vectors_not_cached", error=str(error))
 
 
 def _verified_file(package: str, name: str, digest: str) -> Path:
-    """Return a package's file. Raises `UserError` where it is not the one with this digest."""
+    """Return a package's file. Raises `UserError` if its SHA-256 is not `digest`."""
     spec = find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -164,7 +167,7 @@ TENSOR_DIMENSIONS, TENSOR_TYPE, TENSOR_NAME = 1, 2, 8
 INT8 = 3
 _TO_FLOAT = b"\x0a\x02to\x18\x01\xa0\x01\x02"
 """AttributeProto `to` of a Cast: `{name: "to", i: FLOAT, type: INT}`."""
-_LENGTH, _VARINT, _SIZES = 2, 0, {1: 8, 5: 4}
+_LENGTH, _VARINT, _FIXED_SIZES = 2, 0, {1: 8, 5: 4}
 """Wire types: values with a length, variable-length integers, and those of a fixed size with their bytes."""
 _DAMAGED = "the model is not valid: its protocol buffer is damaged"
 
@@ -184,7 +187,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """An eight-bit matrix that is used in products only: the names of its two initializers."""
+    """An eight-bit matrix that is only used in products, as the names of its two initializers."""
 
     stored: str
     """The initializer that holds its eight-bit numbers."""
@@ -195,46 +198,46 @@ class _Matrix:
 def use_integer_products(model: bytes) -> bytes:
     """Return the model with the products by its eight-bit matrices computed in integers.
 
-    A model without such matrices comes back unchanged. Raises `ValueError` for bytes that are no model.
+    A model without such matrices is returned unchanged. Raises `ValueError` for bytes that are no model.
     """
     return b"".join(
-        _encode_field(number, wire, _converted_graph(value) if number == GRAPH else value)
+        _encode_field(number, wire, _convert_graph(value) if number == GRAPH else value)
         for number, wire, value in _parse_fields(model)
     )
 
 
-def _converted_graph(graph: bytes) -> bytes:
+def _convert_graph(graph: bytes) -> bytes:
     fields = list(_parse_fields(graph))
     int8_names = {_tensor_name(value) for number, _, value in fields if number == INITIALIZER and _is_int8(value)}
-    matrices = _matrices([_parse_node(value) for number, _, value in fields if number == NODE], int8_names)
+    matrices = _find_matrices([_parse_node(value) for number, _, value in fields if number == NODE], int8_names)
     scales = {matrix.scale for matrix in matrices.values()}
     parts = []
     for number, wire, value in fields:
         if number == NODE:
-            parts += [_encode_field(NODE, _LENGTH, each) for each in _converted_nodes(_parse_node(value), matrices)]
+            parts += [_encode_field(NODE, _LENGTH, each) for each in _convert_node(_parse_node(value), matrices)]
         elif number == INITIALIZER and _tensor_name(value) in scales:
-            parts.append(_encode_field(number, wire, _flat_scales(value)))
+            parts.append(_encode_field(number, wire, _flatten_scales(value)))
         else:
             parts.append(_encode_field(number, wire, value))
     return b"".join(parts)
 
 
-def _converted_nodes(node: _Node, matrices: Mapping[str, _Matrix]) -> Iterator[bytes]:
+def _convert_node(node: _Node, matrices: Mapping[str, _Matrix]) -> Iterator[bytes]:
     if node.type == "MatMul" and node.inputs[1] in matrices:
-        yield from _product(node, matrices[node.inputs[1]])
+        yield from _integer_product(node, matrices[node.inputs[1]])
     elif node.outputs[0] not in matrices:
         yield node.raw
 
 
-def _matrices(nodes: list[_Node], int8_names: set[str]) -> Mapping[str, _Matrix]:
-    """Return the eight-bit matrices that are used in products only, by the name of their floating-point form."""
+def _find_matrices(nodes: list[_Node], int8_names: set[str]) -> Mapping[str, _Matrix]:
+    """Return the eight-bit matrices that are only used in products, by the names of their floating-point forms."""
     casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.type == "Cast" and node.inputs[0] in int8_names}
     found = {
         node.outputs[0]: _Matrix(casts[node.inputs[0]], node.inputs[1])
         for node in nodes
         if node.type == "Mul" and node.inputs[0] in casts
     }
-    # A matrix that another operation uses as well is still needed in floating point, and is left alone.
+    # A matrix that another operation uses as well is needed in floating point, so it stays.
     for node in nodes:
         others = node.inputs[:1] if node.type == "MatMul" else node.inputs
         for name in others:
@@ -242,7 +245,7 @@ def _matrices(nodes: list[_Node], int8_names: set[str]) -> Mapping[str, _Matrix]
     return found
 
 
-def _product(node: _Node, matrix: _Matrix) -> Iterator[bytes]:
+def _integer_product(node: _Node, matrix: _Matrix) -> Iterator[bytes]:
     """Yield the five operations that compute a product in integers."""
     (output,) = node.outputs
     quantised, scale, zero, whole, real, both = (f"{output}_{part}" for part in ("q", "s", "z", "i", "f", "b"))
@@ -274,8 +277,8 @@ def _is_int8(tensor: bytes) -> bool:
     return any(number == TENSOR_TYPE and value == bytes([INT8]) for number, _, value in _parse_fields(tensor))
 
 
-def _flat_scales(tensor: bytes) -> bytes:
-    """Return the tensor of column scales with one dimension: a first of two dimensions is removed if it is 1.
+def _flatten_scales(tensor: bytes) -> bytes:
+    """Return the tensor of column scales with one dimension: the first of two is removed if its size is 1.
 
     The runtime joins the five operations of a product into one kernel only where the scale has one dimension.
     """
@@ -285,8 +288,8 @@ def _flat_scales(tensor: bytes) -> bytes:
     return b"".join(_encode_field(*each) for each in fields if each is not first)
 
 
-# Protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding/): read here, because for these
-# few fields no further package is needed.
+# Protocol buffers' wire format (https://protobuf.dev/programming-guides/encoding/). It is parsed here because so few
+# fields are not worth another package.
 
 
 def _parse_fields(message: bytes) -> Iterator[Field]:
@@ -299,8 +302,8 @@ def _parse_fields(message: bytes) -> Iterator[Field]:
         elif wire == _LENGTH:
             length, begin = _read_varint(message, at)
             end = begin + length
-        elif wire in _SIZES:
-            end = at + _SIZES[wire]
+        elif wire in _FIXED_SIZES:
+            end = at + _FIXED_SIZES[wire]
         else:
             raise ValueError(_DAMAGED)
         if end > len(message):

@@ -1,7 +1,7 @@
 """The small model's own process: `python -I needle_process.py LIBRARY WEIGHTS SHA256`. Standard library only.
 
 Requests and responses are lines of JSON. `{"number", "system", "tools"}` prepares a set of tools, `{"number", "text"}`
-asks which of the tools prepared last a text calls. A response has the number of its request and an "answer" or "error".
+asks which of these tools a text asks for. A response has the number of its request and an "answer" or "error".
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 _ANSWER_BYTES = 1 << 16
 _MAX_TOKENS = 192
+"""Limit of one answer."""
 
 
 class Engine:
@@ -22,7 +23,7 @@ class Engine:
 
     def __init__(self, library: str, weights: str, sha256: str) -> None:
         data = Path(weights).read_bytes()
-        # Checked here, in the process that reads the file, so that nothing can change it in between.
+        # The very bytes that are loaded are checked, so the file cannot change in between.
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError(f"{weights} is not the file that callagent was tested with; install callagent[embedded]")
         self._library = ctypes.CDLL(library)
@@ -40,7 +41,7 @@ class Engine:
             raise ValueError("the engine does not accept these tools")
 
     def complete(self, text: str) -> object:
-        # One caller's words must not be context for the next one's.
+        # The words of one caller must not be context for those of the next.
         self._library.needle_reset()
         if self._library.needle_complete(text.encode(), _MAX_TOKENS, self._answer, _ANSWER_BYTES) < 0:
             raise ValueError("the engine does not accept this text")
@@ -48,7 +49,7 @@ class Engine:
 
 
 def main(library: str, weights: str, sha256: str) -> None:
-    # What the library prints goes to standard error: the parent kills a process that mixes other lines with answers.
+    # The library's own output goes to standard error: the parent kills a process that mixes other lines with answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     engine = Engine(library, weights, sha256)

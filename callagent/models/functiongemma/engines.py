@@ -1,10 +1,10 @@
-"""What runs the weights: servers (llama.cpp, Ollama, vLLM), or a process of our own beside the calls.
+"""Engines that run the weights: servers (llama.cpp, Ollama, vLLM), or a process of our own.
 
-Every server gets the prompt as it stands, because the chat endpoints would write their own. None of them may stop at
-the end of a call, because a parallel call may follow, and each is told to leave the control tokens in its text.
+Every server gets the rendered prompt, because chat endpoints would render one of their own. None may stop at the end of
+a call, because a parallel call may follow, and each is told to leave the control tokens in its text.
 
-Inference would hold up the media loop, so it never runs in this process. The process of our own runs llama-cpp-python
-or transformers, where installed; it is started with the first request and loads the weights once.
+Inference would block the media loop, so it never runs in this process. The other process runs llama-cpp-python or
+transformers, if installed; it starts with the first request and loads the weights once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class CompletionRequest:
     """A text that the weights are to continue."""
 
     prompt: str
-    """It begins with the token that begins every text; engines that add that token themselves take it off."""
+    """Begins with `bos`; an engine that adds this token itself takes `prompt_without_bos`."""
     bos: str
-    """The token that begins every text."""
+    """The token that begins every text (beginning of sequence)."""
     stops: tuple[str, ...]
     """Tokens that end the answer."""
     special: tuple[str, ...]
@@ -56,7 +56,7 @@ class CompletionRequest:
     model: str = ""
     """The engine's own name for the weights; empty: the one it was opened with."""
     grammar: str = ""
-    """GBNF that the answer must fit, where the engine can constrain it; empty: none."""
+    """GBNF grammar (of llama.cpp) that the answer must fit, if the engine `constrains`; empty: none."""
 
     @property
     def prompt_without_bos(self) -> str:
@@ -73,10 +73,10 @@ class Piece:
 
 
 class CompletionEngine(Protocol):
-    """Runs the weights; shared by all calls."""
+    """An engine that runs the weights, shared by all calls."""
 
     constrains: bool
-    """Whether it heeds a request's grammar."""
+    """Whether a request's grammar has an effect."""
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         """Yield the continuation. Closing the generator stops it. Raises `ProviderError`."""
@@ -90,11 +90,11 @@ _DONE = "[DONE]"
 
 
 class Wire(Protocol):
-    """How one kind of server is spoken to."""
+    """The protocol of one kind of server."""
 
     @property
     def default_url(self) -> str:
-        """Where the server listens, unless it is told otherwise."""
+        """The server's default address."""
 
     @property
     def default_model(self) -> str:
@@ -102,23 +102,23 @@ class Wire(Protocol):
 
     @property
     def constrains(self) -> bool:
-        """Whether the server heeds a grammar."""
+        """Whether the server supports a grammar."""
 
     def url(self, base: str) -> str:
-        """Return where requests go."""
+        """Return the URL of requests; `base` is the server's address."""
 
     def body(self, request: CompletionRequest, model: str) -> Mapping[str, object]:
         """Return the request's JSON data."""
 
     def splitter(self) -> Splitter:
-        """Return what splits an answer's bytes into events."""
+        """Return a new parser of an answer's events."""
 
     def piece(self, event: JsonObject) -> Piece:
-        """Return the part of the answer that an event is. Raises `LookupError` or `ValueError` for no such event."""
+        """Return an event's part of the answer. Raises `LookupError` or `ValueError` for an unexpected event."""
 
 
 class LineSplitter:
-    """Splits an answer that has one JSON text per line."""
+    """A `Splitter` for answers with one JSON text per line."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -145,7 +145,7 @@ class LlamaCppWire:
 
     def body(self, request: CompletionRequest, model: str) -> Mapping[str, object]:
         body: dict[str, object] = {
-            # The server itself puts the token that begins a text before every prompt.
+            # The server itself puts `bos` before every prompt.
             "prompt": request.prompt_without_bos,
             "stream": True,
             "n_predict": request.max_tokens,
@@ -168,7 +168,7 @@ class LlamaCppWire:
 
 @dataclass(frozen=True, slots=True)
 class OllamaWire:
-    """Ollama, `POST /api/generate` with `raw`: neither its renderer nor its parser takes part."""
+    """Ollama, `POST /api/generate` with `raw`, which turns its own renderer and parser off."""
 
     default_url: str = "http://127.0.0.1:11434"
     default_model: str = "functiongemma"
@@ -222,7 +222,7 @@ class VllmWire:
             "stop": list(request.stops),
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
-            # The prompt begins with its own.
+            # The prompt begins with `bos` already.
             "add_special_tokens": False,
         }
 
@@ -242,7 +242,7 @@ WIRES: dict[str, Wire] = {"llamacpp": LlamaCppWire(), "ollama": OllamaWire(), "v
 
 
 def read_event(wire: Wire, event: str) -> Piece | None:
-    """Return the piece that an event is; None at the end of the stream. Raises `ProviderError`."""
+    """Return the piece of an answer in an event; None at the end of the stream. Raises `ProviderError`."""
     if event == _DONE:
         return None
     try:
@@ -254,7 +254,7 @@ def read_event(wire: Wire, event: str) -> Piece | None:
 def _usage(prompt: object, answer: object) -> Usage | None:
     if isinstance(prompt, int) and isinstance(answer, int):
         return Usage(prompt, answer)
-    # A server that still has the prompt of the request before does not count it again.
+    # A server that has the prompt in its cache does not count it.
     return Usage(0, answer) if isinstance(answer, int) else None
 
 
@@ -295,7 +295,7 @@ class HttpEngine:
         async with aclosing(events):
             async for event in events:
                 deadlines.progress()
-                # vLLM counts the tokens in an event behind the last piece, so only the end of the stream ends this.
+                # vLLM sends the token counts after the last piece, so the loop ends only with the stream.
                 if (piece := read_event(self._wire, event)) is None:
                     break
                 finished = finished or piece.finished
@@ -318,17 +318,18 @@ _LOADING_SECONDS = 120.0
 _CLOSING_SECONDS = 2.0
 """Seconds that a cancelled answer may take to stop; then the process is ended."""
 _LINE_LIMIT = 1 << 20
+"""Bytes of one message of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """Which weights a process runs, and how long it has."""
+    """The weights of a process, and its time limits in seconds."""
 
     kind: str
     """`gguf` or `transformers`."""
     path: str
     first_token_timeout: float
-    """Seconds, from when the process is free for the request."""
+    """Counted from when the process is free for the request."""
     total_timeout: float
 
 
@@ -344,7 +345,7 @@ class LocalEngine:
 
     @classmethod
     def open(cls, kind: str, path: str, first_token_timeout: float, total_timeout: float) -> LocalEngine:
-        """Return an engine; the process starts with its first request. Raises `UserError` for what is missing."""
+        """Return an engine; the first request starts its process. Raises `UserError` for a missing package or file."""
         module, packages = _PACKAGES[kind]
         if importlib.util.find_spec(module) is None:
             raise UserError(f"functiongemma/{kind} needs a package: pip install {packages}")
@@ -354,30 +355,30 @@ class LocalEngine:
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         """Yield the continuation, once the requests before it are answered. Closing the generator stops it."""
-        # One request at a time: the weights have one state, and two answers would share the processor anyway.
+        # One request at a time: the weights have one state, and two answers would only share the processor.
         async with self._free:
-            process = await self._running()
+            process = await self._ensure_running()
             self._number += 1
             done = False
             try:
-                await self._send(process, {"number": self._number, **_plain(request)})
+                await self._send(process, {"number": self._number, **_to_message(request)})
                 deadline = asyncio.get_running_loop().time() + self._settings.first_token_timeout
                 total = asyncio.get_running_loop().time() + self._settings.total_timeout
                 while not done:
                     message = await self._receive(process, min(deadline, total))
-                    # After the first token only the whole answer has a deadline: the process is ours, not a network.
+                    # After the first token only the whole answer has a deadline: there is no network that could stall.
                     deadline, done = total, _is_last(message)
                     yield _piece(message)
             finally:
                 if not done:
-                    await self._abandon(process)
+                    await self._cancel_answer(process)
 
     async def close(self) -> None:
         if self._process is not None:
             process, self._process = self._process, None
             await _end(process)
 
-    async def _running(self) -> asyncio.subprocess.Process:
+    async def _ensure_running(self) -> asyncio.subprocess.Process:
         if self._process is not None and self._process.returncode is None:
             return self._process
         command = (sys.executable, "-m", "callagent.models.functiongemma.local_worker")
@@ -392,7 +393,7 @@ class LocalEngine:
         log.info("model_process_started", kind=self._settings.kind, pid=process.pid)
         try:
             await self._receive(process, asyncio.get_running_loop().time() + _LOADING_SECONDS)
-        # Also where the request is cancelled while the weights are loaded: a process half started is of no use.
+        # A cancellation while the weights are loading must end the process as well.
         except BaseException:
             self._process = None
             await _end(process)
@@ -415,13 +416,13 @@ class LocalEngine:
         except TimeoutError:
             raise ProviderTimeout("the model's process did not answer in time") from None
         except ValueError as error:
-            raise ProviderError("the model's process sent too long a line") from error
+            raise ProviderError(f"the model's process sent a line of more than {_LINE_LIMIT} bytes") from error
         if not line:
             raise ProviderError("the model's process has ended")
         return parse_object(line)
 
-    async def _abandon(self, process: asyncio.subprocess.Process) -> None:
-        """Stop an answer that nobody waits for, so that the next request finds a free process."""
+    async def _cancel_answer(self, process: asyncio.subprocess.Process) -> None:
+        """Cancel an answer that nobody waits for, so that the process is free for the next request."""
         try:
             await self._send(process, {"cancel": self._number})
             deadline = asyncio.get_running_loop().time() + _CLOSING_SECONDS
@@ -440,7 +441,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         process.stdin.close()
 
 
-def _plain(request: CompletionRequest) -> Mapping[str, object]:
+def _to_message(request: CompletionRequest) -> Mapping[str, object]:
     return {
         "prompt": request.prompt_without_bos,
         "stops": request.stops,

@@ -1,7 +1,7 @@
 """The text format of FunctionGemma and Gemma 4: control tokens, values, and a grammar of the calls.
 
-A value looks like `{city:<escape>Paris<escape>}`. The grammar is GBNF, as llama.cpp takes it for constrained decoding:
-with it the model can write nothing but calls of the functions that a step offers.
+A value looks like `{city:<escape>Paris<escape>}`. The grammar is GBNF, llama.cpp's notation for constrained decoding:
+with it the model can only write calls of the functions that a step offers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callagent.models.protocol import Tool
 T = TypeVar("T")
 
 TRIGGER = "You are a model that can do function calling with the following functions"
-"""FunctionGemma calls functions only where this sentence stands before them."""
+"""FunctionGemma calls functions only if this sentence comes before their declarations."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,20 @@ class TokenSet:
     start_response: str
     end_response: str
     escape: str
-    """Stands on both sides of every string."""
+    """The delimiter on both sides of every string."""
     developer: str
     """The role of the turn that holds instructions and declarations."""
     trigger: str
-    """A sentence that must stand before the declarations; empty: none."""
+    """A sentence that must come before the declarations; empty: none."""
 
     @cached_property
     def control(self) -> tuple[str, ...]:
-        """Every token that a model must not see in somebody's words, nor a caller hear."""
+        """The tokens that models must not read in other people's words, and callers must not hear."""
         return astuple(self)[:11]
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The tokens that end an answer. Not `end_call`: a parallel call may follow."""
+        """The tokens that end an answer; `end_call` does not, because a parallel call may follow."""
         return self.end_turn, self.eos, self.start_response
 
 
@@ -87,35 +87,35 @@ GEMMA4 = TokenSet(
 )
 TOKEN_SETS = (FUNCTIONGEMMA, GEMMA4)
 
-_ALL = sorted({token for tokens in TOKEN_SETS for token in tokens.control})
-_CONTROL = re.compile("|".join(map(re.escape, _ALL)))
+_ALL_TOKENS = sorted({token for tokens in TOKEN_SETS for token in tokens.control})
+_CONTROL = re.compile("|".join(map(re.escape, _ALL_TOKENS)))
 
 
 def neutralise(text: str) -> str:
     """Return the text without control tokens: their angle brackets are dropped.
 
-    For everything that others wrote: else a caller who dictates a token, or a function's result that holds one, could
-    end the turn and put words into the model's mouth.
+    This is for all texts of others: otherwise a caller who dictates a token, or a function's result with one, could end
+    the turn and write words in the model's name.
     """
     if "<" not in text:
         return text
-    # Most text has no bracket and has been returned; only the rest is searched for all tokens of both families.
+    # Only texts with a bracket, which are few, are searched for the tokens of both families.
     text = _CONTROL.sub(lambda token: token[0][1:-1], text)
-    # Dropped brackets may have brought a new token together; a space can be part of none.
+    # Without the brackets a new token may have formed; spaces in their place cannot be part of one.
     return _CONTROL.sub(lambda token: token[0].replace("<", " ").replace(">", " "), text)
 
 
 MAX_DEPTH = 100
-"""Levels of nested objects and arrays that are written and read."""
+"""Levels of nested objects and arrays; deeper data is refused."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 
 def format_value(value: object, *, tokens: TokenSet = FUNCTIONGEMMA, sort: bool = False) -> str:
-    """Return JSON data as the models' text; `sort` puts the keys of objects in order, as the chat template does.
+    """Return JSON data in the models' format; `sort` sorts the keys of objects, as the chat template does.
 
-    Control tokens in strings are neutralised. Raises `ValueError` for what is no JSON data, for infinite numbers and
-    for data deeper than `MAX_DEPTH`.
+    Control tokens in strings are neutralised. Raises `ValueError` for data that is not JSON, has infinite numbers or is
+    deeper than `MAX_DEPTH`.
     """
     return "".join(_write(value, tokens, sort, 0))
 
@@ -126,17 +126,17 @@ def format_string(text: str, tokens: TokenSet) -> str:
 
 
 def format_key(key: str, tokens: TokenSet) -> str:
-    """Return the key of an object: a name stands bare, any other key is written as a string."""
+    """Return the key of an object: an identifier unchanged, any other key as a string."""
     return key if _IDENTIFIER.fullmatch(key) else format_string(key, tokens)
 
 
 def is_identifier(text: object) -> bool:
-    """Return whether the models can write it as a name."""
+    """Return whether `text` is a name that the models can write without delimiters."""
     return isinstance(text, str) and _IDENTIFIER.fullmatch(text) is not None
 
 
 def dictsort(mapping: Mapping[str, T]) -> list[tuple[str, T]]:
-    """Return the items in the order of the template's filter of this name: by key, letter case ignored."""
+    """Return the items sorted by key, letter case ignored, as Jinja's filter of this name does."""
     return sorted(mapping.items(), key=lambda item: item[0].lower())
 
 
@@ -152,7 +152,7 @@ def _write(value: object, tokens: TokenSet, sort: bool, depth: int) -> Iterable[
         case bool():
             yield "true" if value else "false"
         case int() | float():
-            yield _number(value)
+            yield _format_number(value)
         case Mapping():
             yield from _write_object(value, tokens, sort, depth)
         case Sequence() if not isinstance(value, bytes | bytearray):
@@ -176,14 +176,14 @@ def _write_object(value: Mapping[str, object], tokens: TokenSet, sort: bool, dep
     yield "}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if not math.isfinite(value):
         raise ValueError(f"{value} is no JSON number")
     return repr(value)
 
 
 def function_of(tool: object) -> JsonObject:
-    """Return the function of a tool in OpenAI's shape, or of its inner `function` alone. Raises `ValueError`.
+    """Return the function of a tool in OpenAI's shape; `tool` may also be the function itself. Raises `ValueError`.
 
     Its `name` is a string that the models can write; its `parameters`, if it has any, are an object.
     """
@@ -203,26 +203,26 @@ def function_of(tool: object) -> JsonObject:
 Mode = Literal["calls", "text", "both"]
 
 _MAX_SCHEMA_DEPTH = 20
-"""Levels of a schema; below, any value is allowed."""
-_MAX_ORDERED = 5
-"""Optional arguments of one object of which each is allowed once; of more, their number alone is bounded."""
+"""Levels of a schema; deeper ones allow any value."""
+_MAX_UNREPEATED = 5
+"""Optional arguments of one object up to which none can be repeated; for more, only their number is limited."""
 
 
 def grammar(tools: Sequence[Tool], *, mode: Mode = "calls", tokens: TokenSet = FUNCTIONGEMMA) -> str:
-    """Return the grammar of one or more calls, which end in the token for the response.
+    """Return the grammar of one or more calls, after which the token for the response follows.
 
-    With the mode `text` there are none, with `both` words may stand before them.
+    In the mode `text` it allows words only, in `both` words that calls may follow.
 
-    Required arguments come first, in declared order; then optional ones, in any order. Raises `ValueError` where
-    calls are wanted of no tools and for what is no tool.
+    Required arguments come first, in declared order; then optional ones, in any order. Raises `ValueError` for the mode
+    `calls` without tools and for an invalid tool.
     """
     return _Grammar(tokens).write(tools, mode)
 
 
 class _Grammar:
-    """Rules by name, each written when it is first needed.
+    """A grammar as rules by name, each written when it is first needed.
 
-    The methods return an expression that stands for what they are given, and write the rules that it refers to.
+    The methods return the GBNF expression for a part of a schema, and write the rules to which it refers.
     """
 
     def __init__(self, tokens: TokenSet) -> None:
@@ -233,7 +233,7 @@ class _Grammar:
         """Return the whole grammar."""
         if not tools and mode == "calls":
             raise ValueError("there are no tools to call")
-        # Some readers of GBNF take the first rule for the root, whatever its name is.
+        # Some parsers of GBNF take the first rule for the root, whatever its name is.
         self._rules["root"] = ""
         if mode == "text" or not tools:
             self._rules["root"] = self._text()
@@ -253,7 +253,7 @@ class _Grammar:
         return f"({start} ({' | '.join(names)}) {end})+ {response}"
 
     def _object(self, schema: JsonObject, name: str, depth: int, *, closed: bool = False) -> str:
-        """`closed`: without declared properties it is empty; else anything is allowed in it."""
+        """Return an object's expression; `closed`: an object without declared properties must be empty."""
         properties = object_at(schema, "properties")
         if not properties:
             return '"{}"' if closed else self._map(schema, name, depth)
@@ -266,16 +266,16 @@ class _Grammar:
         optional = [rule for key, rule in pairs.items() if key not in required]
         if not optional:
             return f'"{{" {first} "}}"'
-        # Behind required arguments each optional one brings its comma; alone, the first of them has none.
+        # After required arguments each optional one has a comma before it; otherwise the first one has none.
         if first:
-            return f'"{{" {first} {self._further(optional, name)} "}}"'
+            return f'"{{" {first} {self._optional_rest(optional, name)} "}}"'
         return f'"{{" ({self._one_of(optional, name)})? "}}"'
 
-    def _further(self, pairs: Sequence[str], name: str) -> str:
-        """Allow each of the optional pairs once, in any order: a small model would otherwise repeat one without end."""
+    def _optional_rest(self, pairs: Sequence[str], name: str) -> str:
+        """Allow each optional pair once, in any order, because a small model might repeat one without end."""
         if not pairs:
             return ""
-        # One rule for each set of pairs that are left; written empty first, for it may be needed while it is made.
+        # There is one rule for each set of remaining pairs; it is entered empty before it is written.
         rule = f"{name}-or-{'-'.join(pair.removeprefix(f'{name}-') for pair in pairs)}"
         if rule not in self._rules:
             self._rules[rule] = ""
@@ -283,15 +283,15 @@ class _Grammar:
         return rule
 
     def _one_of(self, pairs: Sequence[str], name: str) -> str:
-        if len(pairs) > _MAX_ORDERED:
-            # Sets of pairs double with each one more; here only their number is bounded.
+        if len(pairs) > _MAX_UNREPEATED:
+            # The number of rules would double with each further pair, so only the number of pairs is limited.
             self._rules[f"{name}-any"] = " | ".join(pairs)
             several = f"{name}-any"
             for _ in pairs[1:]:
                 several = f'{name}-any ("," {several})?'
             return several
         rest = [(pair, [each for each in pairs if each != pair]) for pair in pairs]
-        return " | ".join(f"{pair} {self._further(others, name)}".rstrip() for pair, others in rest)
+        return " | ".join(f"{pair} {self._optional_rest(others, name)}".rstrip() for pair, others in rest)
 
     def _pair(self, key: str, schema: JsonObject, name: str, depth: int) -> str:
         value = self._value(schema, name, depth + 1)
@@ -301,13 +301,15 @@ class _Grammar:
     def _map(self, schema: JsonObject, name: str, depth: int) -> str:
         values = object_at(schema, "additionalProperties")
         if not values:
-            return self._any("object")
-        self._rules[f"{name}-pair"] = f'{self._any("key")} ":" {self._value(values, f"{name}-value", depth + 1)}'
+            return self._common_rule("object")
+        self._rules[f"{name}-pair"] = (
+            f'{self._common_rule("key")} ":" {self._value(values, f"{name}-value", depth + 1)}'
+        )
         return f'"{{" ({name}-pair ("," {name}-pair)*)? "}}"'
 
     def _value(self, schema: JsonObject, name: str, depth: int) -> str:
         if depth > _MAX_SCHEMA_DEPTH:
-            return self._any("value")
+            return self._common_rule("value")
         choices = self._choices(schema, name, depth)
         if schema.get("nullable") is True and '"null"' not in choices:
             choices.append('"null"')
@@ -328,49 +330,50 @@ class _Grammar:
             case "null":
                 return '"null"'
             case "string" | "integer" | "number" | "boolean" as simple:
-                return self._any(simple)
+                return self._common_rule(simple)
             case "array":
                 if not (items := object_at(schema, "items")):
-                    return self._any("array")
+                    return self._common_rule("array")
                 self._rules[f"{name}-item"] = self._value(items, f"{name}-items", depth + 1)
                 return f'"[" ({name}-item ("," {name}-item)*)? "]"'
             case "object":
                 return self._object(schema, name, depth)
-        return self._any("value")
+        return self._common_rule("value")
 
-    def _any(self, rule: str) -> str:
-        """Return the name of a rule that is the same in every grammar; rules that it needs are written too."""
+    def _common_rule(self, rule: str) -> str:
+        """Write a rule that is the same in every grammar, and those that it needs; return its name."""
         if rule not in self._rules:
             if rule == "string":
                 self._string()
             else:
                 self._rules[rule] = _COMMON[rule]
-            for needed in _NEEDED.get(rule, ()):
-                self._any(needed)
+            for needed in _NEEDED_RULES.get(rule, ()):
+                self._common_rule(needed)
         return rule
 
     def _string(self) -> None:
         escape = self._tokens.escape
         self._rules["string"] = f"{_literal(escape)} in-string-a"
-        self._matcher("in-string", ends=(escape,), never=[each for each in self._tokens.control if each != escape])
+        self._write_matcher(
+            "in-string", ends=(escape,), never=[each for each in self._tokens.control if each != escape]
+        )
 
     def _text(self) -> str:
-        self._matcher("text", ends=(), never=self._tokens.control)
+        self._write_matcher("text", ends=(), never=self._tokens.control)
         return "text-a"
 
-    def _matcher(self, name: str, *, ends: Sequence[str], never: Iterable[str]) -> None:
-        """Write rules for text that holds none of `never` and ends where one of `ends` does.
+    def _write_matcher(self, name: str, *, ends: Sequence[str], never: Iterable[str]) -> None:
+        """Write rules for a text without any of `never` that ends with one of `ends` or, if there are none, anywhere.
 
-        GBNF has no negation, so the rules are a state machine: one for each beginning of a token that may have been
-        read. Without `ends` the text may end anywhere. Tokens have their only `<` in front, so that a failed match can
-        only begin anew with the next one.
+        GBNF has no negation, so the rules are a state machine with one state for each prefix of a token. `<` is the
+        first character of every token and in none again, so a failed match can only restart at the next `<`.
         """
-        # State 0 has read nothing of a token. A character leads on along a token, back to its beginning ("<"), or,
-        # where it fits no token, to state 0. A character that completes a forbidden token has no rule, so it cannot be
-        # written; one that completes an end has a rule without a state behind it.
+        # State 0 is the empty prefix. A character extends the prefix, restarts it ("<"), or leads to state 0 if it fits
+        # no token. The last character of a forbidden token has no rule, so it cannot be written; that of an end has a
+        # rule without a following state.
         trie = _Trie([*ends, *never])
         for state, following in enumerate(trie.states):
-            others = "".join(sorted(_in_class(char) for char in {*following, "<"}))
+            others = "".join(sorted(_escape_in_class(char) for char in {*following, "<"}))
             rule = [f"[^{others}] {name}-a"]
             if "<" not in following:
                 rule.append(f'"<" {name}-{_letters(trie.states[0]["<"])}')
@@ -385,12 +388,12 @@ class _Grammar:
 
 
 class _Trie:
-    """The beginnings of words as states, numbered from 0, which is the empty one."""
+    """The prefixes of words as states; state 0 is the empty prefix."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.states: list[dict[str, int]] = [{}]
         self.complete: list[str] = [""]
-        """For each state the word that is read there; empty: none is."""
+        """For each state the word that it completes; empty: none."""
         for word in words:
             state = 0
             for char in word:
@@ -413,7 +416,7 @@ _COMMON = {
     "number": '"-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?',
     "boolean": '"true" | "false"',
 }
-_NEEDED = {
+_NEEDED_RULES = {
     "value": ("string", "number", "boolean", "object", "array"),
     "object": ("pair",),
     "pair": ("key", "value"),
@@ -422,20 +425,20 @@ _NEEDED = {
 
 
 def _letters(number: int) -> str:
-    """Return a number as a part of a rule's name: not every reader of GBNF takes digits there."""
+    """Return a number in letters for a rule's name, because not every parser of GBNF accepts digits there."""
     return str(number).translate(_DIGITS)
 
 
 def _literal(text: str) -> str:
-    """Return a terminal."""
+    """Return `text` as a GBNF terminal."""
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 
-def _in_class(char: str) -> str:
-    # Inside of brackets these four characters have a meaning of their own.
+def _escape_in_class(char: str) -> str:
+    # In a character class these four characters have a special meaning.
     return _escape(char) if char in "\\]^-" else char
 
 
 def _escape(char: str | re.Match[str]) -> str:
-    """Return a character as its code point: of the other escapes not every reader of GBNF knows the same ones."""
+    """Return a character as its code point, the only escape that all parsers of GBNF know."""
     return f"\\x{ord(char if isinstance(char, str) else char[0]):02X}"

@@ -1,7 +1,7 @@
 """The process that runs the weights: `python -m callagent.models.functiongemma.local_worker KIND PATH`.
 
-It reads and writes lines of JSON. In come requests and `{"cancel": number}`; out go `{"ready"}`, then for each request
-`{"text"}` … and `{"done": [prompt tokens, answer tokens]}` or `{"error"}`. Nothing else is written to standard output.
+It reads requests and `{"cancel": number}` as lines of JSON. It writes `{"ready"}`, then for each request several
+`{"text"}` and `{"done": [prompt tokens, answer tokens]}` or `{"error"}`, and nothing else, to standard output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ Count = Callable[[str], int]
 """Counts the tokens of a text."""
 
 _CONTEXT_TOKENS = 4096
+"""Longest prompt with its answer."""
 _MAX_WAITING = 16
+"""Requests that are read before they can be answered."""
 
 
 def _open_gguf(path: str) -> tuple[Generate, Count]:
@@ -46,7 +48,7 @@ def _open_gguf(path: str) -> tuple[Generate, Count]:
         return len(model.tokenize(text.encode(), add_bos=True, special=True))
 
     def generate(request: Request) -> Generator[str, None, None]:
-        # Token by token, because `create_completion` leaves the control tokens out of the text.
+        # Tokens are generated one by one, because `create_completion` leaves the control tokens out of the text.
         grammar = llama_cpp.LlamaGrammar.from_string(request["grammar"], verbose=False) if request["grammar"] else None
         tokens = model.tokenize(request["prompt"].encode(), add_bos=True, special=True)
         generated = model.generate(tokens, temp=request["temperature"], grammar=grammar)
@@ -109,7 +111,7 @@ _OPENERS = {"gguf": _open_gguf, "transformers": _open_transformers}
 
 
 class Worker:
-    """Answers one request after the other; a cancellation is heeded between two tokens."""
+    """Answers requests one after the other; a cancellation takes effect between two tokens."""
 
     def __init__(self, generate: Generate, count: Count, write: Callable[[Mapping[str, object]], None]) -> None:
         self._generate = generate
@@ -131,14 +133,14 @@ class Worker:
                 written += text
                 if text:
                     self._write({"text": text})
-                # The stop may have come in two pieces, so its length before this piece is looked at, too.
+                # A stop may come in two pieces, so the search begins as far before this piece as the stop is long.
                 if any(stop in written[-len(text) - len(stop) :] for stop in request["stops"]):
                     break
         self._write({"done": [self._count(request["prompt"]), self._count(written)]})
 
 
 def _whole_characters(data: bytes) -> tuple[str, bytes]:
-    """Return the text of the data, and the bytes of a last character that is not whole."""
+    """Return the text of the data, and the bytes of an incomplete last character."""
     # A character of UTF-8 has at most four bytes (RFC 3629), so at most three of them can be left over.
     for cut in range(min(4, len(data) + 1)):
         try:
@@ -155,7 +157,7 @@ def _read_requests(worker: Worker, requests: queue.Queue[Request]) -> None:
             worker.cancel(message["cancel"])
         else:
             requests.put(message)
-    # The parent has closed the pipe: nobody waits for the answer that may still run.
+    # The parent has closed the pipe, so nobody waits for a running answer.
     os._exit(0)
 
 
@@ -177,7 +179,7 @@ def main(kind: str, path: str) -> None:
         request = requests.get()
         try:
             worker.answer(request)
-        except Exception as error:  # the outermost edge of one request
+        except Exception as error:  # the next request must still be answered
             write({"error": f"{type(error).__name__}: {error}"})
 
 

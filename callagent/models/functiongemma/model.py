@@ -1,9 +1,9 @@
-"""FunctionGemma as a language model: one utterance, few functions, calls that are checked before they leave.
+"""FunctionGemma as a language model: one utterance, few functions, and calls that are checked before they are sent.
 
 The model was trained to call functions on a single utterance, not to lead a conversation. It therefore sees the
-instructions nearest to the position, the caller's last utterance, and the calls made since; what was said before is
-for whoever keeps the state. A call that is not valid is answered with its fault once; what is then still no answer
-goes to the fallback model, or is an error that the caller of this model turns into its own fallback.
+last instructions, the caller's last utterance and the calls made since; state from before is kept elsewhere. After an
+invalid call the model is asked once more and told the mistake. If there is no answer then, the fallback model answers,
+or `ProviderError` is raised.
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ from callagent.models.protocol import (
 log = get_logger(__name__)
 
 _MAX_TOKENS = 128
+"""Tokens of an answer, unless the request sets a limit."""
 _MAX_CALLS = 16
+"""Calls of one answer; further ones are dropped."""
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one completion, or two, said."""
+    """The calls, problems and token counts of one or two completions."""
 
     calls: list[FunctionCall] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    spoken: bool = False
+    has_words: bool = False
     """Whether words were passed on."""
     input_tokens: int = 0
     output_tokens: int = 0
 
     @property
-    def lost(self) -> Problem | None:
-        """The first call that was lost."""
-        return next((problem for problem in self.problems if problem.lost), None)
+    def lost_call(self) -> Problem | None:
+        """The problem that lost the first call; None: no call was lost."""
+        return next((problem for problem in self.problems if problem.is_loss), None)
 
     def count(self, usage: Usage) -> None:
         """Add the tokens of a completion."""
@@ -59,7 +61,7 @@ class _Answer:
         self.output_tokens += usage.output_tokens
 
     def add_deltas(self, deltas: Sequence[ParsedDelta]) -> str:
-        """Keep the calls and problems, and return the words."""
+        """Store the calls and problems, and return the words."""
         for delta in deltas:
             if delta.tool_call:
                 self.add_call(delta.tool_call)
@@ -68,14 +70,14 @@ class _Answer:
         return "".join(delta.text for delta in deltas)
 
     def add_call(self, call: FunctionCall) -> None:
-        """Keep a call."""
-        # Small models repeat themselves; the same call twice in one answer is meant once.
+        """Store a call unless it is a repetition."""
+        # Small models repeat themselves: the same call twice in one answer is meant once.
         if call not in self.calls and len(self.calls) < _MAX_CALLS:
             self.calls.append(call)
 
 
 class FunctionGemmaModel:
-    """Renders the prompt, asks the engine, parses and checks the answer. `close()` closes engine and fallback."""
+    """The language model: it renders prompts and checks answers. `close()` closes engine and fallback."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class FunctionGemmaModel:
         fallback: LanguageModel | None = None,
         temperature: float = 0.0,
     ) -> None:
-        """`fallback` answers where this model calls nothing: a larger model, or rules."""
+        """`fallback`, such as a larger model or rules, answers where this model calls no function."""
         self._engine = engine
         self._tokens = tokens
         self._fallback = fallback
@@ -103,16 +105,16 @@ class FunctionGemmaModel:
     ) -> AsyncGenerator[Delta, None]:
         answer = _Answer()
         if tools or self._fallback is None:
-            # Words go on as they come; calls only at the end, when all of them are known to be valid.
+            # Words are passed on as they come, calls only at the end, when all are known to be valid.
             async with aclosing(self._words(answer, one_utterance(messages), tools, settings)) as words:
                 async for text in words:
                     yield Delta(text=text)
         for number, call in enumerate(answer.calls, 1):
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             yield Delta(tool_call=ToolCall(f"call_{number}", call.name, arguments))
-        if not answer.calls and not answer.spoken:
-            # A model's name in the settings is one of ours; the fallback has its own.
-            others = self._other_words(answer, messages, tools, replace(settings, model=""))
+        if not answer.calls and not answer.has_words:
+            # `settings.model` names one of this engine's models; the fallback has its own.
+            others = self._fallback_answer(answer, messages, tools, replace(settings, model=""))
             async with aclosing(others) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -124,13 +126,13 @@ class FunctionGemmaModel:
         if self._fallback is not None:
             await self._fallback.close()
 
-    async def _other_words(
+    async def _fallback_answer(
         self, answer: _Answer, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[Delta, None]:
-        """Yield the fallback's answer; the tokens that it used are counted with our own."""
+        """Yield the fallback's answer, and add its tokens to those of `answer`. Raises `ProviderError`."""
         if self._fallback is None:
-            reason = answer.lost.reason if answer.lost else "it neither spoke nor called a function"
-            raise ProviderError(f"the model's answer is of no use: {reason}")
+            reason = answer.lost_call.reason if answer.lost_call else "it neither spoke nor called a function"
+            raise ProviderError(f"the model's answer cannot be used: {reason}")
         async with aclosing(self._fallback.stream(messages, tools, settings)) as deltas:
             async for delta in deltas:
                 if delta.usage:
@@ -141,31 +143,31 @@ class FunctionGemmaModel:
     async def _words(
         self, answer: _Answer, messages: list[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncGenerator[str, None]:
-        """Yield the words as they come, and collect the calls in `answer`; ask a second time where a call was lost."""
+        """Yield the words as they come, and collect the calls in `answer`; ask a second time if a call was lost."""
         speaks = self._fallback is None
         async with aclosing(self._complete(answer, self._request(messages, tools, settings), tools)) as words:
             async for text in words:
-                # Without a call the words are an excuse; where there is a fallback, it finds better ones.
+                # Words without a call are an excuse; a fallback has better ones.
                 if speaks:
-                    answer.spoken = answer.spoken or not text.isspace()
+                    answer.has_words = answer.has_words or not text.isspace()
                     yield text
-        if (lost := answer.lost) is None:
+        if (lost := answer.lost_call) is None:
             return
-        # A call could not be read, or the tools do not allow it.
+        # A call is lost if it cannot be read or the tools do not allow it.
         if answer.calls and lost.call and not _named(tools, lost.name):
-            # The step may offer the function once the calls before it have run, so whoever runs them decides.
+            # The step may offer the function once the calls before it have run, so the engine that runs them decides.
             answer.add_call(lost.call)
             return
         log.warning("model_call_refused", function=lost.name, reason=lost.reason)
-        # What was wrong with the first answer must not be held against the second.
+        # Problems of the first answer do not count for the second.
         answer.problems.clear()
-        speaks = speaks and not answer.spoken
+        speaks = speaks and not answer.has_words
         async with aclosing(self._complete(answer, self._correction(messages, tools, settings, lost), tools)) as words:
             async for text in words:
                 if speaks:
-                    answer.spoken = answer.spoken or not text.isspace()
+                    answer.has_words = answer.has_words or not text.isspace()
                     yield text
-        if (lost := answer.lost) is not None:
+        if (lost := answer.lost_call) is not None:
             log.warning("model_call_lost", function=lost.name, reason=lost.reason)
 
     async def _complete(
@@ -196,7 +198,7 @@ class FunctionGemmaModel:
             stops=tokens.stops,
             special=tokens.control,
             max_tokens=settings.max_tokens or _MAX_TOKENS,
-            # A project's temperature is for a model that talks; whoever calls functions takes the likeliest.
+            # A project's temperature is for models that talk; calls of functions need the likeliest token.
             temperature=self._temperature,
             model=settings.model,
             grammar=rules,
@@ -205,12 +207,12 @@ class FunctionGemmaModel:
     def _correction(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings, lost: Problem
     ) -> CompletionRequest:
-        """Return the request again, with the lost call and what was wrong with it behind the conversation.
+        """Return the request again, with the lost call and its mistake after the conversation.
 
-        A known function is offered alone, and in its grammar where the engine heeds one. A function that the model made
-        up is not forced into another by a grammar: which one was meant is the model's own choice.
+        If the function exists, it is offered alone, and with its grammar if the engine supports one. For a function
+        that does not exist no grammar is used, because the model itself has to choose another.
         """
-        # One function alone makes a short prompt, and leaves the model nothing to confuse it with.
+        # A single function makes a short prompt and cannot be confused with another.
         known = _named(tools, lost.name)
         # The first answer may have ended at the limit, in the middle of a call.
         settings = replace(settings, max_tokens=2 * (settings.max_tokens or _MAX_TOKENS))
@@ -218,11 +220,11 @@ class FunctionGemmaModel:
             return self._request(messages, known, settings, grammar(known, tokens=self._tokens))
         if lost.call is None:
             return self._request(messages, known or tools, settings)
-        fault: list[Message] = [
+        mistake: list[Message] = [
             {"role": "assistant", "tool_calls": [{"function": {"name": lost.name, "arguments": lost.call.arguments}}]},
             {"role": "tool", "content": {"name": lost.name, "response": {"error": lost.reason}}},
         ]
-        return self._request([*messages, *fault], known or tools, settings)
+        return self._request([*messages, *mistake], known or tools, settings)
 
 
 def _named(tools: Sequence[Tool], name: str) -> list[Tool]:
@@ -230,15 +232,16 @@ def _named(tools: Sequence[Tool], name: str) -> list[Tool]:
 
 
 LOCAL = ("gguf", "transformers")
+"""Engines that run in a process of our own."""
 ENGINES = (*sorted(WIRES), *LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an engine is reached, and how long it has."""
+    """How an engine is reached, and its time limits in seconds."""
 
     base_url: str = ""
-    """Of the server; empty: where it listens by default on this machine."""
+    """The server's address; empty: its default one on this machine."""
     api_key: str = ""
     temperature: float | None = None
     """None: the likeliest token is always taken."""
@@ -254,7 +257,7 @@ def open_functiongemma(
 
     Names are `llamacpp`, `ollama[:MODEL]`, `vllm[:MODEL]`, `gguf:FILE` and `transformers:DIRECTORY`.
 
-    Raises `UserError` for other names and for weights that are not there.
+    Raises `UserError` for other names and for missing weights or packages.
     """
     kind, _, rest = name.partition(":")
     if kind in WIRES:

@@ -1,4 +1,4 @@
-"""Reading a model's answer: call expressions `call:NAME{key:value,…}`, and the stream of text that contains them."""
+"""Parsing of a model's answer: call expressions `call:NAME{key:value,…}`, and the stream of text around them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUOTED_KEY = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*:)')
 _QUOTED = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*[,}\]])')
 _KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _MAX_DIGITS = 4300
-"""Digits of an integer, Python's own limit: the time to read them grows with the square of their number."""
+"""Digits of an integer. This is Python's own limit, because the time to read them grows with the square."""
 _QUOTES = tuple(tokens.escape for tokens in TOKEN_SETS)
 _OPENING = tuple(tokens.start_call for tokens in TOKEN_SETS)
 _CLOSING = {tokens.start_call: tokens.end_call for tokens in TOKEN_SETS}
@@ -50,22 +50,22 @@ class ExpressionError(ValueError):
 
 
 @dataclass(slots=True)
-class Reading:
-    """What could be read of the inside of a call block."""
+class ReadCalls:
+    """The calls in a call block, with what was wrong with it."""
 
     calls: list[FunctionCall] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What was read although the grammar does not allow it."""
+    """Deviations from the grammar that were accepted."""
     error: str = ""
     """Why a call could not be read; empty: all were."""
     name: str = ""
-    """The function of the call that could not be read, where its name was there."""
+    """The function of the call that could not be read, if its name could."""
 
 
 def parse_expression(text: str) -> list[FunctionCall]:
     """Return every call of the text, bare or between call tokens, in either token set.
 
-    Raises `ExpressionError` (a `ValueError`) for anything that the grammar does not have.
+    Raises `ExpressionError` (a `ValueError`) for anything else in the text.
     """
     reader = _Reader(text)
     calls = []
@@ -77,13 +77,13 @@ def parse_expression(text: str) -> list[FunctionCall]:
     return calls
 
 
-def read_calls(text: str) -> Reading:
-    """Read what stands inside a call block. Never raises.
+def read_calls(text: str) -> ReadCalls:
+    """Read the text inside a call block. Never raises.
 
-    Small models make the same few mistakes, which are accepted beyond the grammar: bare words and quoted words as
-    strings, quoted keys, a comma too many, text behind the call.
+    The usual mistakes of small models are accepted: bare or quoted words as strings, quoted keys, a comma too many, and
+    text after the call.
     """
-    reader, reading = _Reader(text, lenient=True), Reading()
+    reader, reading = _Reader(text, lenient=True), ReadCalls()
     try:
         while not reader.at_end():
             if reading.calls and not reader.at_call():
@@ -99,7 +99,7 @@ def read_calls(text: str) -> Reading:
 
 
 class _Reader:
-    """A position in a text that moves over what it reads."""
+    """A recursive-descent parser: methods read the text from the current position and move it."""
 
     def __init__(self, text: str, *, lenient: bool = False) -> None:
         self._text = text
@@ -110,11 +110,11 @@ class _Reader:
 
     @property
     def problems(self) -> list[str]:
-        """What was read although the grammar does not allow it, each kind once."""
+        """Accepted deviations from the grammar, each kind once."""
         return list(self._noted)
 
     def note(self, problem: str) -> None:
-        """Note something that the grammar does not allow."""
+        """Add an accepted deviation from the grammar to `problems`."""
         self._noted[problem] = None
 
     def at_end(self) -> bool:
@@ -127,7 +127,7 @@ class _Reader:
         return _CALL.match(self._text, self._at) is not None
 
     def accept(self, *texts: str) -> str:
-        """Read the first of the texts that stands here and return it; empty: none does."""
+        """Read the first of the texts that is here and return it; empty: none is."""
         self._skip_space()
         for text in texts:
             if self._text.startswith(text, self._at):
@@ -136,7 +136,7 @@ class _Reader:
         return ""
 
     def expect(self, text: str) -> None:
-        """Read the text. Raises `ExpressionError` where it does not stand here."""
+        """Read the text. Raises `ExpressionError` if it is not here."""
         if not self.accept(text):
             raise self._error(f"expected '{text}'")
 
@@ -151,14 +151,14 @@ class _Reader:
         return FunctionCall(self.name, self._object(1) if self.accept("{") else {})
 
     def _object(self, depth: int) -> MutableJsonObject:
-        """Read what follows the opening brace, to the closing one. Of a key given twice the first value counts."""
+        """Read an object after its opening brace. If a key comes twice, its first value counts."""
         found: MutableJsonObject = {}
         if self.accept("}"):
             return found
         while True:
             key = self._key()
             found.setdefault(key, self._value(depth))
-            if self._ends("}"):
+            if self._read_end("}"):
                 return found
 
     def _array(self, depth: int) -> list[JsonValue]:
@@ -168,12 +168,12 @@ class _Reader:
             return found
         while True:
             found.append(self._value(depth))
-            if self._ends("]"):
+            if self._read_end("]"):
                 return found
 
-    def _ends(self, closing: str) -> bool:
-        """Return whether the object or array is over; else the comma is read and another item follows."""
-        # One pattern reads the white space on both sides of the comma, so that the next item begins at once.
+    def _read_end(self, closing: str) -> bool:
+        """Read `closing` and return True, or read a comma and return False: another item follows."""
+        # The pattern includes the white space on both sides, so that the next item begins at the new position.
         following = _NEXT.match(self._text, self._at)
         if following is None or following[1] not in (",", closing):
             self._skip_space()
@@ -206,7 +206,7 @@ class _Reader:
 
     def _value(self, depth: int) -> JsonValue:
         """Read the value that begins here, without white space before it."""
-        # Numbers and keywords first, but only where white space, a comma or a bracket ends them: `5pm` is a bare word.
+        # A number or keyword must end at white space, a comma or a bracket: `5pm` is a bare word.
         if (scalar := _SCALAR.match(self._text, self._at)) is not None:
             self._at = scalar.end()
             return _KEYWORDS[scalar[3]] if scalar[3] else _number(scalar)
@@ -231,7 +231,7 @@ class _Reader:
         return text
 
     def _word(self) -> str:
-        """Read a string that stands without its delimiters; digits with zeros before them stay as they are."""
+        """Read a string without its delimiters. Digits with leading zeros, which are no number, are such a string."""
         if (quoted := self._match(_QUOTED)) is not None:
             self.note("a string between quotation marks")
             return quoted[1]
@@ -247,7 +247,7 @@ class _Reader:
         return found
 
     def _skip_space(self) -> None:
-        # The pattern matches everywhere, if only the empty text.
+        # The pattern always matches, at least the empty text.
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
@@ -269,15 +269,15 @@ def _number(scalar: re.Match[str]) -> int | float:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a model's answer that is not as it should be."""
+    """A mistake in a model's answer."""
 
     reason: str
     name: str = ""
-    """The function that it is about, where known."""
+    """The called function, if known."""
     call: FunctionCall | None = None
-    """The call as the model wrote it, where it could be read."""
-    lost: bool = True
-    """Whether a call was lost by it; False: the call was read all the same."""
+    """The call as the model wrote it, if it could be read."""
+    is_loss: bool = True
+    """Whether the call is lost; False: it was read in spite of the mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,27 +291,27 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """What a whole answer says."""
+    """A whole answer of a model."""
 
     calls: list[FunctionCall]
     content: str
-    """The words around the calls, as they stand."""
+    """The text around the calls, unchanged."""
     truncated: bool
     """Whether the answer ended within a call; the call counts if its expression is complete."""
     problems: list[Problem] = field(default_factory=list)
 
 
 class _State(Enum):
-    """Where in the answer the parser is."""
+    """The part of the answer in which the parser is."""
 
     TEXT = auto()
     CALL = auto()
     OVER = auto()
-    """Behind a stop token: what follows is a turn that the model makes up for somebody else."""
+    """After a stop token: the model then invents a turn of somebody else."""
 
 
 class _Kind(Enum):
-    """What a control token does."""
+    """The effect of a control token."""
 
     OPEN = auto()
     CLOSE = auto()
@@ -321,31 +321,31 @@ class _Kind(Enum):
 
 
 class StreamParser:
-    """Reads an answer in chunks of any length.
+    """A parser of an answer that comes in chunks of any length.
 
     With `tools`, a call of an unknown function, or one with invalid arguments, becomes a problem. `tokens` limits the
-    parser to one token set; else either is understood.
+    parser to one token set; without it, both are understood.
     """
 
     def __init__(self, tools: Sequence[Tool] | None = None, *, tokens: TokenSet | None = None) -> None:
         self._functions = None if tools is None else {each["name"]: each for each in map(function_of, tools)}
-        self._kinds = _kinds((tokens,) if tokens else TOKEN_SETS)
+        self._kinds = _token_kinds((tokens,) if tokens else TOKEN_SETS)
         self._pattern = re.compile("|".join(map(re.escape, self._kinds)))
         self._longest = max(map(len, self._kinds))
         self._state = _State.TEXT
         self._held = ""
-        """The end of the text so far, where it may be the beginning of a control token."""
+        """The end of the text so far, if a control token may begin there."""
         self._body: list[str] = []
-        """The open call in pieces: texts and control tokens."""
+        """The pieces of the open call: texts and control tokens."""
         self._quote = ""
         """The delimiter of the open string; empty: none is open."""
         self._closed_in_string: int | None = None
-        """Index in the body of the first end token that stands in the open string."""
+        """Index in `_body` of the first end token inside the open string."""
         self.truncated = False
 
     def feed(self, chunk: str) -> list[Delta]:
-        """Return what the chunk completes."""
-        # A control token may be cut anywhere between two chunks, so its possible beginning is read again.
+        """Return the deltas that the chunk completes."""
+        # A control token may be split between two chunks, so its possible beginning is read again.
         data = self._held + chunk
         deltas: list[Delta] = []
         at = 0
@@ -353,24 +353,24 @@ class StreamParser:
             deltas += self._feed_text(data[at : token.start()])
             deltas += self._feed_token(token[0])
             at = token.end()
-        keep = self._token_may_begin(data, at)
+        keep = self._possible_token_start(data, at)
         deltas += self._feed_text(data[at:keep])
         self._held = data[keep:]
-        return _joined(deltas)
+        return _join_words(deltas)
 
     def finish(self) -> list[Delta]:
-        """Return the rest, when the answer is over."""
+        """Return the remaining deltas, when the answer is over."""
         deltas = self._feed_text(self._held)
         self._held = ""
         if self._state is _State.CALL:
             self.truncated = True
             deltas += self._end_call()
         self._state = _State.OVER
-        return _joined(deltas)
+        return _join_words(deltas)
 
-    # Tokens have their only "<" in front, so the last "<" is the only place where an unfinished one can begin.
-    def _token_may_begin(self, data: str, start: int) -> int:
-        """Return the index from which the data may be the beginning of a token; its length where it is none."""
+    # "<" is the first character of every token and in none again, so an unfinished token begins at the last "<".
+    def _possible_token_start(self, data: str, start: int) -> int:
+        """Return the index at which an unfinished token may begin; the length of the data if there is none."""
         begin = data.rfind("<", max(start, len(data) - self._longest))
         if begin < 0 or not any(token.startswith(data[begin:]) for token in self._kinds):
             return len(data)
@@ -396,7 +396,7 @@ class StreamParser:
         return []
 
     def _feed_into_call(self, token: str, kind: _Kind) -> None:
-        """Add a token that does not end the call: a delimiter, or a token that stands in a string."""
+        """Add a token that does not end the call: a delimiter of strings, or a token inside a string."""
         if kind is _Kind.QUOTE and self._quote in ("", token):
             self._quote = "" if self._quote else token
             self._closed_in_string = None
@@ -405,7 +405,7 @@ class StreamParser:
         self._body.append(token)
 
     def _cut_call(self, kind: _Kind) -> list[Delta]:
-        """End a call that another one, or the end of the answer, cuts short."""
+        """End a call that another call or the end of the answer interrupts."""
         self.truncated = self.truncated or self._closed_in_string is None
         deltas = self._end_call()
         self._state = _State.CALL if kind is _Kind.OPEN else _State.OVER
@@ -416,20 +416,20 @@ class StreamParser:
         self._state, self._body, self._quote, self._closed_in_string = _State.TEXT, [], "", None
         if mark is None:
             return list(self._read("".join(body)))
-        # The string never ended: the end token within it was meant to end the call, and words came after it.
+        # The string never ended, so the end token inside it was meant to end the call, and words followed.
         words = "".join(piece for piece in body[mark:] if piece not in self._kinds)
         return [*self._read("".join(body[:mark])), *([Delta(text=words)] if words else [])]
 
     def _read(self, body: str) -> Iterator[Delta]:
         reading = read_calls(body)
         for call in reading.calls:
-            yield self._checked(call)
+            yield self._check_call(call)
         for problem in reading.problems:
-            yield Delta(problem=Problem(problem, lost=False))
+            yield Delta(problem=Problem(problem, is_loss=False))
         if reading.error:
             yield Delta(problem=Problem(reading.error, reading.name))
 
-    def _checked(self, call: FunctionCall) -> Delta:
+    def _check_call(self, call: FunctionCall) -> Delta:
         if self._functions is None:
             return Delta(tool_call=call)
         function = self._functions.get(call.name)
@@ -443,7 +443,7 @@ class StreamParser:
 
 
 def parse_output(text: str, tools: Sequence[Tool] | None = None, *, tokens: TokenSet | None = None) -> ParsedOutput:
-    """Read a whole answer as `StreamParser` does. Whatever the text, it does not raise."""
+    """Parse a whole answer as `StreamParser` does. Never raises."""
     parser = StreamParser(tools, tokens=tokens)
     deltas = [*parser.feed(text), *parser.finish()]
     return ParsedOutput(
@@ -454,19 +454,19 @@ def parse_output(text: str, tools: Sequence[Tool] | None = None, *, tokens: Toke
     )
 
 
-def _kinds(sets: Sequence[TokenSet]) -> dict[str, _Kind]:
+def _token_kinds(sets: Sequence[TokenSet]) -> dict[str, _Kind]:
     kinds = {token: _Kind.OTHER for tokens in sets for token in tokens.control}
-    # Later entries replace earlier ones: a token that is a stop, too, must not stay an ordinary control token.
+    # Later entries replace earlier ones, because stops are also control tokens.
     for tokens in sets:
         kinds |= dict.fromkeys(tokens.stops, _Kind.STOP)
-        # A turn that begins is somebody else's, so this one is over.
+        # A new turn is somebody else's, so this answer is over.
         kinds[tokens.start_turn] = _Kind.STOP
         kinds |= {tokens.start_call: _Kind.OPEN, tokens.end_call: _Kind.CLOSE, tokens.escape: _Kind.QUOTE}
     return kinds
 
 
-def _joined(deltas: list[Delta]) -> list[Delta]:
-    """Return the deltas with neighbouring words joined to one."""
+def _join_words(deltas: list[Delta]) -> list[Delta]:
+    """Return the deltas, with the words of neighbours joined."""
     joined: list[Delta] = []
     for spoken, group in groupby(deltas, lambda delta: bool(delta.text)):
         together = list(group)

@@ -1,7 +1,7 @@
-"""What the models read: a conversation as a prompt, functions as declarations, and rows to train them with.
+"""The texts that the models read: a conversation as a prompt, functions as declarations, and rows for training.
 
-A prompt is equal to what the released chat template makes of the same conversation, because the models were trained on
-that text: a space more or less changes what they answer.
+A prompt equals the output of the released chat template for the same conversation, because the models were trained on
+that output: a space more or less changes their answers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def render_prompt(
     tokens: format.TokenSet = format.FUNCTIONGEMMA,
     generation_prompt: bool = True,
 ) -> str:
-    """Return messages and tools in OpenAI's shape as one text.
+    """Return the prompt for messages and tools in OpenAI's shape.
 
-    `generation_prompt` opens the model's turn where none is open.
+    `generation_prompt` opens a turn of the model if none is open.
 
     A tool's message holds `{"name", "response"}`, a list of those, or a text with the identifier of its call.
-    Control tokens in anybody's words are neutralised. Raises `ValueError` where a call has no response and a response
-    no function.
+    Control tokens in texts are neutralised. Raises `ValueError` for a call without a response and for a response
+    without a function.
     """
     instructions = [_content(message) for message in messages if message["role"] in _INSTRUCTIONS]
     writer = _Writer(tokens)
@@ -51,7 +51,7 @@ def render_prompt(
 def one_utterance(messages: Sequence[Message]) -> list[Message]:
     """Return the last instructions, and the conversation from the caller's last utterance.
 
-    The models were trained on single utterances: what was said before them confuses more than it helps.
+    The models were trained on single utterances, and earlier ones confuse them.
     """
     instructions = [message for message in messages if message["role"] in _INSTRUCTIONS]
     talk = [message for message in messages if message["role"] not in _INSTRUCTIONS]
@@ -60,20 +60,20 @@ def one_utterance(messages: Sequence[Message]) -> list[Message]:
 
 
 class _Writer:
-    """The turns after one another. Calls, their responses and the words after them share one turn of the model."""
+    """A writer of turns. Calls, their responses and the words after them share one turn of the model."""
 
     def __init__(self, tokens: format.TokenSet) -> None:
         self._tokens = tokens
         self._parts = [tokens.bos]
         self._names: dict[str, str] = {}
-        """The function's name for the identifier of each call."""
+        """Names of functions by the identifiers of their calls."""
         self._last = ""
-        """What the open turn of the model ends in: `call`, `response` or, with no turn open, nothing."""
+        """The last part of the model's open turn, `call` or `response`; empty: no turn is open."""
 
     def instruct(self, text: str, tools: Sequence[Tool]) -> None:
         """Write the turn of instructions and declarations."""
         tokens = self._tokens
-        # Without the sentence the model does not call functions; instructions of a project may hold it already.
+        # Without this sentence the model calls no functions; a project's instructions may contain it already.
         if tools and tokens.trigger not in text:
             text = f"{text}\n{tokens.trigger}" if text else tokens.trigger
         declared = [
@@ -81,16 +81,16 @@ class _Writer:
             for tool in tools
         ]
         if text or declared:
-            self._turn(tokens.developer, text + "".join(declared))
+            self._write_turn(tokens.developer, text + "".join(declared))
 
     def add(self, message: Message) -> None:
-        """Write a message; instructions are passed over, because they have been written."""
+        """Write a message, except for instructions, which `instruct` has written."""
         match message["role"]:
             case "system" | "developer":
                 pass
             case "user":
-                self._close()
-                self._turn("user", _content(message))
+                self._close_turn()
+                self._write_turn("user", _content(message))
             case "assistant":
                 self._add_answer(message)
             case "tool":
@@ -99,8 +99,8 @@ class _Writer:
                 raise ValueError(f"unknown role {role!r}")
 
     def finish(self, generation_prompt: bool) -> str:
-        """Return the text."""
-        # A prompt that ends with a call ends as the model's own answer would: with the token for the response.
+        """Return the prompt."""
+        # After a call the model's own answer would end with the token for the response, and so does the prompt.
         if self._last == "call":
             self._parts.append(self._tokens.start_response)
         elif generation_prompt and not self._last:
@@ -114,13 +114,13 @@ class _Writer:
         self._parts.append(_content(message))
         calls = message.get("tool_calls") or ()
         for call in calls:
-            self._parts.append(self._call(call))
+            self._parts.append(self._render_call(call))
         self._last = "call" if calls else "content"
         if not calls:
-            self._close()
+            self._close_turn()
 
-    def _call(self, call: Mapping[str, object]) -> str:
-        # In the shape of the chat template a call is the inner `function` alone.
+    def _render_call(self, call: Mapping[str, object]) -> str:
+        # For the chat template a call may also be the inner `function` alone.
         function = call.get("function", call)
         if not isinstance(function, Mapping):
             raise ValueError("a called function must be a JSON object")
@@ -144,34 +144,34 @@ class _Writer:
         self._last = "response"
 
     def _responses(self, message: Message) -> Iterator[tuple[str, object]]:
-        """Yield the functions that a tool's message answers for, with their responses."""
+        """Yield the names of the functions that a tool's message answers for, with their responses."""
         content = message.get("content")
         items = content if isinstance(content, list) else [content]
         named = [item for item in items if isinstance(item, Mapping) and "name" in item and "response" in item]
         if items and len(named) == len(items):
-            yield from ((_checked(item["name"]), item["response"]) for item in named)
+            yield from ((_expect_identifier(item["name"]), item["response"]) for item in named)
             return
         name = message.get("name") or self._names.get(message.get("tool_call_id") or "")
         if not name:
             raise ValueError("a tool's message names neither its function nor the call that it answers")
-        yield _checked(name), _decoded(content)
+        yield _expect_identifier(name), _decode_object(content)
 
     def _require_response(self) -> None:
         if self._last == "call":
             raise ValueError("a function call has no response")
 
-    def _close(self) -> None:
+    def _close_turn(self) -> None:
         self._require_response()
         if self._last:
             self._parts.append(f"{self._tokens.end_turn}\n")
             self._last = ""
 
-    def _turn(self, role: str, text: str) -> None:
+    def _write_turn(self, role: str, text: str) -> None:
         self._parts.append(f"{self._tokens.start_turn}{role}\n{text}{self._tokens.end_turn}\n")
 
 
 def _content(message: Message) -> str:
-    """Return a message's words, neutralised."""
+    """Return a message's text without control tokens."""
     content = message.get("content")
     if isinstance(content, list):
         parts = [item for item in content if isinstance(item, Mapping) and item.get("type", "text") == "text"]
@@ -182,15 +182,15 @@ def _content(message: Message) -> str:
 
 def _arguments(arguments: object) -> Mapping[str, object]:
     if isinstance(arguments, str):
-        arguments = _decoded(arguments) if arguments.strip() else {}
+        arguments = _decode_object(arguments) if arguments.strip() else {}
     if arguments is None:
         return {}
-    # What another model wrote instead of an object must not make the conversation unreadable.
+    # Another model may have written something else than an object; the conversation must still be rendered.
     return arguments if isinstance(arguments, Mapping) else {"value": arguments}
 
 
-def _decoded(content: object) -> object:
-    """Return the object that a text holds as JSON, as in OpenAI's shape; anything else as it is."""
+def _decode_object(content: object) -> object:
+    """Return the JSON object in a text, as OpenAI's shape has it; return anything else unchanged."""
     if isinstance(content, str) and content.lstrip().startswith("{"):
         try:
             # NaN and Infinity, which Python writes, are no JSON numbers.
@@ -201,7 +201,7 @@ def _decoded(content: object) -> object:
     return content
 
 
-def _checked(name: object) -> str:
+def _expect_identifier(name: object) -> str:
     if not format.is_identifier(name):
         raise ValueError(f"the name of the function that answers {name!r} is not valid")
     return str(name)
@@ -209,17 +209,17 @@ def _checked(name: object) -> str:
 
 Order = Literal["hf", "input"]
 Kind = str | list[str]
-"""The name of a type of JSON schemas, or several."""
+"""The name of a JSON schema's type, or several names."""
 
 _MAP_KEYS = ("properties", "$defs", "definitions", "patternProperties")
-"""Their keys are names of the project's own: a property called `type` is no type."""
+"""Keywords whose keys are the project's names: a property called `type` is no type."""
 
 
 def render_declaration(tool: Tool, *, tokens: format.TokenSet = format.FUNCTIONGEMMA, order: Order = "hf") -> str:
     """Return the declaration of one function, without the tokens around it.
 
-    `order` is that of the released chat template (`hf`), or the tool's own with every field kept (`input`).
-    Raises `ValueError` for what is no tool.
+    The fields have the order of the released chat template (`hf`), or the tool's own with every field kept (`input`).
+    Raises `ValueError` for an invalid tool.
     """
     function = format.function_of(tool)
     if order == "input":
@@ -239,13 +239,13 @@ def _parameters(schema: json_values.JsonObject, tokens: format.TokenSet) -> str:
     if required := schema.get("required"):
         parts.append(f"required:{format.format_value(required, tokens=tokens)}")
     kind = schema.get("type")
-    parts.append(_type((kind if isinstance(kind, str) else _kinds({"type": kind})) or "object", tokens))
+    parts.append(_type((kind if isinstance(kind, str) else _type_names({"type": kind})) or "object", tokens))
     return ",".join(parts)
 
 
 def _properties(properties: json_values.JsonObject, tokens: format.TokenSet) -> str:
-    # The template leaves out parameters called description, type, …: a function without its parameter cannot be
-    # called, so they are written here.
+    # The template leaves out parameters called description, type, …; they are written here, because a function
+    # cannot be called without them.
     keys = [key for key, _ in format.dictsort(properties)]
     return ",".join(
         f"{format.format_key(key, tokens)}:{_property(json_values.object_at(properties, key), tokens)}" for key in keys
@@ -253,18 +253,21 @@ def _properties(properties: json_values.JsonObject, tokens: format.TokenSet) -> 
 
 
 def _property(schema: json_values.JsonObject, tokens: format.TokenSet) -> str:
-    parts = [f"description:{format.format_string(_text(schema, 'description'), tokens)}", *_details(schema, tokens)]
+    parts = [
+        f"description:{format.format_string(_text(schema, 'description'), tokens)}",
+        *_detail_fields(schema, tokens),
+    ]
     return f"{{{','.join(parts)}}}"
 
 
-def _details(schema: json_values.JsonObject, tokens: format.TokenSet) -> list[str]:
-    """Return what follows the description, in the template's order."""
+def _detail_fields(schema: json_values.JsonObject, tokens: format.TokenSet) -> list[str]:
+    """Return the fields after the description, in the template's order."""
     parts = []
-    kind, nullable = _kind(schema)
+    kind, nullable = _type_and_nullable(schema)
     if enum := schema.get("enum"):
         parts.append(f"enum:{format.format_value(enum, tokens=tokens)}")
     if items := json_values.object_at(schema, "items"):
-        parts.append(f"items:{{{','.join(_item_parts(items, tokens))}}}")
+        parts.append(f"items:{{{','.join(_item_fields(items, tokens))}}}")
     if nullable is not None:
         parts.append(f"nullable:{format.format_value(nullable)}")
     if "properties" in schema:
@@ -276,22 +279,22 @@ def _details(schema: json_values.JsonObject, tokens: format.TokenSet) -> list[st
     return parts
 
 
-def _item_parts(items: json_values.JsonObject, tokens: format.TokenSet) -> list[str]:
-    """Return the elements of an array: as a parameter, but a description only where there is one."""
+def _item_fields(items: json_values.JsonObject, tokens: format.TokenSet) -> list[str]:
+    """Return the fields of an array's items: as a parameter's, but an empty description is left out."""
     described = [f"description:{format.format_string(text, tokens)}"] if (text := _text(items, "description")) else []
-    return [*described, *_details(items, tokens)]
+    return [*described, *_detail_fields(items, tokens)]
 
 
-def _kind(schema: json_values.JsonObject) -> tuple[Kind, bool | None]:
+def _type_and_nullable(schema: json_values.JsonObject) -> tuple[Kind, bool | None]:
     """Return the type and `nullable`.
 
-    `["string", "null"]` and `anyOf` with null, which the models do not know, are written as a type that is nullable.
+    `["string", "null"]` and `anyOf` with null, which the models do not know, become a nullable type.
     """
     nullable = json_values.is_true(schema, "nullable") if "nullable" in schema else None
     kind = schema.get("type")
     if isinstance(kind, str) and kind:
         return kind, nullable
-    kinds = _kinds(schema)
+    kinds = _type_names(schema)
     known = list(dict.fromkeys(each for each in kinds if each != "null"))
     enum = json_values.list_at(schema, "enum")
     if not known and enum and all(isinstance(each, str) for each in enum):
@@ -299,8 +302,8 @@ def _kind(schema: json_values.JsonObject) -> tuple[Kind, bool | None]:
     return known[0] if len(known) == 1 else known, True if "null" in kinds else nullable
 
 
-def _kinds(schema: json_values.JsonObject) -> list[str]:
-    """Return the names of the types of a schema that names several, or that is a choice of schemas."""
+def _type_names(schema: json_values.JsonObject) -> list[str]:
+    """Return the names of the types of a schema with several types or with a choice of schemas."""
     if "type" in schema:
         return [str(each) for each in json_values.list_at(schema, "type")]
     choices = json_values.objects_at(schema, "anyOf") or json_values.objects_at(schema, "oneOf")
@@ -366,7 +369,7 @@ def declaration_from_function(python_function: Callable[..., object]) -> Tool:
     description, described = _read_docstring(inspect.getdoc(python_function) or "")
     if not description:
         raise ValueError(f"{name} has no docstring")
-    hints = _hints(python_function)
+    hints = _type_hints(python_function)
     properties: json_values.MutableJsonObject = {}
     required: list[str] = []
     for parameter in _function_parameters(python_function):
@@ -389,7 +392,7 @@ def _function_parameters(function: Callable[..., object]) -> Iterator[inspect.Pa
             yield parameter
 
 
-def _hints(function: Callable[..., object]) -> Mapping[str, object]:
+def _type_hints(function: Callable[..., object]) -> Mapping[str, object]:
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError) as error:
@@ -411,7 +414,7 @@ def _property_schema(hint: object, description: str) -> json_values.JsonObject:
 def _hint_schema(hint: object) -> json_values.JsonObject:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _union(arguments)
+        return _union_schema(arguments)
     if origin is typing.Literal:
         kinds = [_text(_SIMPLE[type(each)], "type") for each in arguments]
         kind: Kind = kinds[0] if len(set(kinds)) == 1 else list(dict.fromkeys(kinds))
@@ -427,7 +430,7 @@ def _hint_schema(hint: object) -> json_values.JsonObject:
     return _SIMPLE.get(hint, {"type": "object"})
 
 
-def _union(arguments: Sequence[object]) -> json_values.JsonObject:
+def _union_schema(arguments: Sequence[object]) -> json_values.JsonObject:
     nullable = {"nullable": True} if type(None) in arguments else {}
     schemas = [_hint_schema(each) for each in arguments if each is not type(None)]
     if len(schemas) == 1:
@@ -445,7 +448,7 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
         if (title := _SECTION.match(line.strip())) is not None and not line[:1].isspace():
             section = title[1]
         elif section in _ARGUMENTS and line[:1].strip():
-            # "Returns: nothing" on one line: what stands at the margin is no argument.
+            # A line at the margin, such as "Returns: nothing", is no argument.
             section = "Returns"
         elif section in _ARGUMENTS:
             arguments.append(line)
@@ -468,21 +471,21 @@ def _read_arguments(lines: list[str]) -> dict[str, str]:
 
 
 _HELD_OUT = 10
-"""One utterance in so many is held out of the training, to measure its success with."""
+"""One in so many utterances is kept for the evaluation of the training."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """One prompt, and what the model is to learn to answer."""
+    """A prompt, and the answer that the model is to learn."""
 
     utterance: str
-    """The caller's words: rows with the same ones are on the same side of the split."""
+    """The caller's words; rows with equal ones are on the same side of the split."""
     prompt: str
-    """What the model reads, to the letter."""
+    """The exact text that the model reads."""
     completion: str
-    """What it is to answer, with the token that ends the answer."""
+    """The answer to learn, with the token that ends it."""
     source: str
-    """Where the row comes from, for whoever looks through the rows."""
+    """Where the row comes from, for people who read the rows."""
 
     def as_json(self) -> dict[str, str]:
         """Return the row as a line of the training file."""
@@ -496,11 +499,11 @@ def training_row(
     source: str,
     tokens: format.TokenSet = format.FUNCTIONGEMMA,
 ) -> TrainingRow:
-    """Return the row by which the answer to `messages` is `calls`.
+    """Return the training row whose prompt is `messages` and whose answer is `calls`.
 
     Each call is `{"name", "arguments"}`; without calls the model ends its turn at once.
 
-    Raises `ValueError` for a call that the tools do not allow and for a conversation that cannot be written.
+    Raises `ValueError` for a call that the tools do not allow and for a conversation that cannot be rendered.
     """
     read = one_utterance(messages)
     utterance = next((str(message["content"]) for message in read if message["role"] == "user"), "")
@@ -522,22 +525,23 @@ def training_row(
 
 
 def split_rows(rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[TrainingRow]]:
-    """Return the rows to train on, and those that are held out: a tenth of the utterances, chosen by their words alone.
+    """Return the rows for training and those for evaluation, a tenth of the utterances.
 
-    The choice hardly changes when rows are added; of two utterances or more at least one is held out.
+    Utterances are chosen by a hash of their words, so the choice hardly changes when rows are added. Of two or more
+    utterances at least one is for evaluation.
     """
-    utterances = sorted({row.utterance for row in rows}, key=_place)
-    # All rows of an utterance are on the same side, or the model would be measured by what it was trained on.
+    utterances = sorted({row.utterance for row in rows}, key=_hash_of)
+    # All rows of an utterance are on the same side, so that the model is not evaluated with training data.
     held = set(utterances[: max(round(len(utterances) / _HELD_OUT), min(1, len(utterances) - 1))])
     return [row for row in rows if row.utterance not in held], [row for row in rows if row.utterance in held]
 
 
-def _place(utterance: str) -> float:
-    """Return a number from 0 to 1 that depends on the words alone."""
+def _hash_of(utterance: str) -> float:
+    """Return a hash of the words, from 0 to 1."""
     digest = hashlib.sha256(" ".join(utterance.casefold().split()).encode()).digest()
     return int.from_bytes(digest[:8]) / math.pow(2, 64)
 
 
 def _without_blanks(arguments: json_values.JsonObject) -> json_values.JsonObject:
-    """Return the arguments without those that the model left empty, which it is not to learn."""
+    """Return the arguments without empty ones, which the model is not to learn."""
     return {name: value for name, value in arguments.items() if value not in (None, "")}

@@ -1,4 +1,4 @@
-"""JSON schemas of arguments: brought to one normal form, and arguments converted to the types they ask for."""
+"""JSON schemas of arguments: their normal form, and the conversion of arguments to the types that they ask for."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list
 Schema = JsonObject
 
 _MAX_SCHEMA_DEPTH = 50
-"""Levels of a schema that are read; below them, anything is allowed. A schema may contain itself by a reference."""
+"""Levels of a schema that are read; deeper ones allow anything. By a reference a schema can contain itself."""
 _DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
 def normalise(schema: object) -> MutableJsonObject:
-    """Return the schema with its references unfolded, `const` as an `enum` of one and `allOf` merged.
+    """Return the schema with references resolved, `const` as an `enum` of one value, and `allOf` merged.
 
-    A keyword of the wrong shape is left out, for it must not cost the function its other parameters. Never raises.
+    A keyword of the wrong shape is left out, so that the other parameters can still be used. Never raises.
     """
     return _Normaliser(schema if isinstance(schema, Mapping) else {}).normalise(schema, ())
 
 
 class _Normaliser:
-    """Brings a schema and those inside it to the normal form."""
+    """A converter of a schema, and of those inside it, to the normal form."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        """Where references begin."""
+        """The schema in which references are looked up."""
         self._readers: dict[str, Callable[[JsonValue, tuple[str, ...]], JsonValue]] = {
             "properties": self._properties,
             "items": self._schema,
@@ -40,33 +40,33 @@ class _Normaliser:
         }
 
     def normalise(self, schema: object, inside: tuple[str, ...]) -> MutableJsonObject:
-        """Return the normal form. `inside` has the references being unfolded, and a blank for every other level."""
-        # An empty schema allows anything: what cannot be read must not keep the function from being called.
+        """Return the normal form. `inside` has an entry per level: the reference being resolved, or an empty text."""
+        # An empty schema allows anything: an unreadable one must not keep the function from being called.
         if not isinstance(schema, Mapping) or len(inside) > _MAX_SCHEMA_DEPTH:
             return {}
         if "$ref" in schema:
-            return self._referred(schema, inside)
-        found: MutableJsonObject = {}
+            return self._resolve(schema, inside)
+        normal: MutableJsonObject = {}
         for key, value in schema.items():
             if (reader := self._readers.get(key)) is not None:
                 value = reader(value, (*inside, ""))
             elif (fits := _SHAPES.get(key)) is not None and not fits(value):
                 value = None
             if value is not None:
-                found[key] = value
+                normal[key] = value
         if "const" in schema:
-            found.setdefault("enum", [schema["const"]])
-        # The schema's own keywords come before those of its parts; properties of all of them are allowed.
-        for part in self._schemas(found.pop("allOf", None), (*inside, "")) or ():
-            properties = {**object_at(part, "properties"), **object_at(found, "properties")}
-            found = {**part, **found, **({"properties": properties} if properties else {})}
-        return _or_null(found)
+            normal.setdefault("enum", [schema["const"]])
+        # The schema's own keywords override those of its parts; properties are combined.
+        for part in self._schemas(normal.pop("allOf", None), (*inside, "")) or ():
+            properties = {**object_at(part, "properties"), **object_at(normal, "properties")}
+            normal = {**part, **normal, **({"properties": properties} if properties else {})}
+        return _merge_null(normal)
 
-    def _referred(self, schema: Schema, inside: tuple[str, ...]) -> MutableJsonObject:
-        """Return the schema that a reference leads to; one that leads back to itself allows anything."""
+    def _resolve(self, schema: Schema, inside: tuple[str, ...]) -> MutableJsonObject:
+        """Return the schema behind a reference. Inside of itself, a recursive schema allows anything."""
         reference = schema["$ref"]
         rest = {key: value for key, value in schema.items() if key != "$ref"}
-        # A reference within itself, as trees have it, would be unfolded without end.
+        # A recursive reference, as schemas of trees have it, would be resolved without end.
         if not isinstance(reference, str) or reference in inside:
             return self.normalise(rest, (*inside, ""))
         for prefix in _DEFINITIONS:
@@ -91,8 +91,8 @@ class _Normaliser:
         return [self.normalise(each, inside) for each in value] if isinstance(value, list) and value else None
 
 
-def _or_null(schema: MutableJsonObject) -> MutableJsonObject:
-    """Turn a choice between one schema and null, as pydantic writes it, into that schema with `nullable`."""
+def _merge_null(schema: MutableJsonObject) -> MutableJsonObject:
+    """Replace a choice between a schema and null, as pydantic writes it, by the schema with `nullable`."""
     for key in ("anyOf", "oneOf"):
         choices = objects_at(schema, key)
         others = [choice for choice in choices if choice.get("type") != "null"]
@@ -106,13 +106,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _are_words(value: object) -> bool:
+def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
 _SHAPES: dict[str, Callable[[JsonValue], bool]] = {
-    "type": lambda value: isinstance(value, str) or (_are_words(value) and bool(value)),
-    "required": _are_words,
+    "type": lambda value: isinstance(value, str) or (_is_list_of_texts(value) and bool(value)),
+    "required": _is_list_of_texts,
     "enum": lambda value: isinstance(value, list | tuple) and bool(value),
     "nullable": lambda value: isinstance(value, bool),
     "pattern": lambda value: isinstance(value, str),
@@ -128,11 +128,11 @@ _SHAPES: dict[str, Callable[[JsonValue], bool]] = {
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 1000
-"""Characters of a number that stands in a string."""
+"""Characters of a number in a string."""
 _MAX_DEPTH = 100
-"""Levels of a value that are compared with its schema."""
+"""Levels of a value that are checked against its schema; deeper ones are refused."""
 _MAX_PATTERN_TEXT = 1000
-"""Characters; a pattern may take time that grows faster than the text."""
+"""Characters of a text that is matched; the time of a pattern may grow faster than the text."""
 _MAX_REASON_LENGTH = 200
 
 
@@ -141,14 +141,13 @@ class _Absence(Enum):
 
 
 _ABSENT: Final = _Absence.ABSENT
-"""Stands for no value, where None would be null."""
+"""Marks an absent value, because None is JSON's null."""
 
 
 class _Misfit(ValueError):
     """A value that does not fit its schema.
 
-    It is put into words only when somebody reads it, and told its place on the way out: of several choices most do not
-    fit, and their errors are dropped.
+    The message is formatted only when it is read, because most errors of a choice of schemas are dropped.
     """
 
     def __init__(self, reason: str, *about: object) -> None:
@@ -158,7 +157,7 @@ class _Misfit(ValueError):
         self._place = ""
 
     def within(self, place: str) -> _Misfit:
-        """Note the property or the item that the misfit lies in; called from the inside to the outside."""
+        """Put a property or an item in front of the place; called from the inside to the outside."""
         dot = "." if self._place and not self._place.startswith("[") else ""
         self._place = f"{place}{dot}{self._place}"[:_MAX_REASON_LENGTH]
         return self
@@ -169,10 +168,10 @@ class _Misfit(ValueError):
 
 
 def coerce_arguments(arguments: JsonObject, schema: Schema) -> MutableJsonObject:
-    """Return the arguments with the types of a JSON schema of an object, or of the map of its properties alone.
+    """Return the arguments with the types of `schema`: an object's schema, or only the map of its properties.
 
-    Null for an optional argument counts as absent; arguments that the schema does not know are left out unless it
-    allows them. Raises `ValueError`, which names the argument, for what is missing or does not fit.
+    Null for an optional argument counts as absent; unknown arguments are left out unless the schema allows them. Raises
+    `ValueError` with the name of an argument that is missing or does not fit.
     """
     whole = normalise(schema if _is_object_schema(schema) else {"properties": schema})
     # An object inside may have any properties where none are declared; a function without parameters takes none.
@@ -180,7 +179,7 @@ def coerce_arguments(arguments: JsonObject, schema: Schema) -> MutableJsonObject
 
 
 def _is_object_schema(schema: Schema) -> bool:
-    """Return whether `schema` is of an object; False: it is a map of properties, which may be called `properties`."""
+    """Return whether `schema` is an object's; False: it maps property names, even `properties`, to schemas."""
     kind, properties = schema.get("type"), schema.get("properties")
     if isinstance(kind, str):
         return True
@@ -207,7 +206,7 @@ def _object(value: JsonValue, schema: Schema, depth: int) -> MutableJsonObject:
 
 
 def _fit_member(name: str, value: JsonValue, schema: Schema, depth: int) -> JsonValue | _Absence:
-    """Fit the member `name` of an object; absent where the object's schema has no place for it."""
+    """Return the converted member `name` of an object; `_ABSENT` if the schema does not allow it."""
     properties = object_at(schema, "properties")
     if name in properties:
         required = name in list_at(schema, "required")
@@ -219,7 +218,7 @@ def _fit_member(name: str, value: JsonValue, schema: Schema, depth: int) -> Json
 
 
 def _fit_property(value: JsonValue, schema: Schema, required: bool, depth: int) -> JsonValue | _Absence:
-    # Models write null for what the caller has not said.
+    # Models write null for arguments that the caller has not given.
     if value is None and not _allows_null(schema):
         if required:
             raise _misfit("a value", value)
@@ -239,11 +238,11 @@ def _fit(value: JsonValue, schema: Schema, depth: int) -> JsonValue:
         return _fit_one(value, [{**schema, "type": kind} for kind in kinds], depth)
     if kinds is not None:
         value = _fit_type(value, str(kinds).lower(), schema, depth)
-    return _checked(value, schema)
+    return _check(value, schema)
 
 
 def _fit_one(value: JsonValue, choices: Sequence[Schema], depth: int) -> JsonValue:
-    """Fit the value to the first choice that takes it as it is, else to the first that takes it at all."""
+    """Convert the value by the first choice that leaves it unchanged, else by the first that it fits."""
     first: JsonValue | _Absence = _ABSENT
     error: _Misfit | None = None
     for choice in choices:
@@ -269,7 +268,7 @@ def _fit_type(value: JsonValue, kind: str, schema: Schema, depth: int) -> JsonVa
             raise _misfit(expected, value)
         return fitted
     if kind == "array":
-        # A small model often leaves the brackets of a single item out.
+        # Small models often leave out the brackets around a single item.
         return _array(value if isinstance(value, list) else [value], object_at(schema, "items"), depth)
     return _object(value, schema, depth) if kind == "object" else value
 
@@ -278,7 +277,7 @@ def _array(values: list[JsonValue], items: Schema, depth: int) -> list[JsonValue
     if not items:
         return values
     fitted: list[JsonValue] = []
-    # A long list of short values holds the same ones again and again.
+    # Results are cached, because a long list of short values has many equal ones.
     seen: dict[tuple[type, JsonValue], JsonValue] = {}
     try:
         for each in values:
@@ -304,7 +303,7 @@ def _string(value: JsonValue) -> JsonValue | _Absence:
 
 def _integer(value: JsonValue) -> JsonValue | _Absence:
     number = _number(value)
-    # "5.0" and 5.0 mean five; 5.5 is no integer and is not rounded.
+    # "5.0" and 5.0 mean 5; 5.5 is no integer and is not rounded.
     if isinstance(number, float):
         return int(number) if number.is_integer() else _ABSENT
     return number
@@ -312,13 +311,13 @@ def _integer(value: JsonValue) -> JsonValue | _Absence:
 
 def _number(value: JsonValue) -> int | float | _Absence:
     if isinstance(value, str):
-        return _number_of(value.strip())
+        return _parse_number(value.strip())
     return value if isinstance(value, int | float) and not isinstance(value, bool) else _ABSENT
 
 
-def _number_of(text: str) -> int | float | _Absence:
+def _parse_number(text: str) -> int | float | _Absence:
     written = _NUMBER.fullmatch(text)
-    # The pattern is that of JSON with leading zeros: `float` alone would take "nan" and "1_000", too.
+    # The pattern is JSON's, with leading zeros allowed; `float` alone would also accept "nan" and "1_000".
     if written is None or len(text) > _MAX_DIGITS:
         return _ABSENT
     if written[1] is None and written[2] is None:
@@ -347,19 +346,19 @@ _SCALARS: dict[str, tuple[str, Callable[[JsonValue], JsonValue | _Absence]]] = {
 }
 
 
-def _checked(value: JsonValue, schema: Schema) -> JsonValue:
-    """Return the value if it is one of the enumerated ones and within its limits."""
+def _check(value: JsonValue, schema: Schema) -> JsonValue:
+    """Return the value, or its `enum` spelling. Raises `_Misfit` if it is not in the `enum` or beyond a limit."""
     if "enum" in schema:
         enum = list_at(schema, "enum")
-        value = _enumerated(value, enum)
-    # The limits of other types do not apply: a `maxLength` says nothing of a number.
+        value = _find_in_enum(value, enum)
+    # Limits of other types do not apply: `maxLength` is not for numbers.
     if isinstance(value, int | float) and not isinstance(value, bool):
-        _limit(value, schema, "", _NUMBER_LIMITS)
+        _check_limits(value, schema, "", _NUMBER_LIMITS)
     elif isinstance(value, str):
-        _limit(len(value), schema, " characters", _TEXT_LIMITS)
-        _match(value, schema)
+        _check_limits(len(value), schema, " characters", _TEXT_LIMITS)
+        _check_pattern(value, schema)
     elif isinstance(value, list):
-        _limit(len(value), schema, " items", _LIST_LIMITS)
+        _check_limits(len(value), schema, " items", _LIST_LIMITS)
     return value
 
 
@@ -373,35 +372,37 @@ _TEXT_LIMITS = (("minLength", operator.ge, "at least"), ("maxLength", operator.l
 _LIST_LIMITS = (("minItems", operator.ge, "at least"), ("maxItems", operator.le, "at most"))
 
 
-def _limit(size: float, schema: Schema, unit: str, limits: Iterable[tuple[str, Callable[..., bool], str]]) -> None:
+def _check_limits(
+    size: float, schema: Schema, unit: str, limits: Iterable[tuple[str, Callable[..., bool], str]]
+) -> None:
     for keyword, allows, words in limits:
         if keyword in schema and not allows(size, schema[keyword]):
             raise _Misfit(": expected {} {}{}, got {}", words, schema[keyword], unit, size)
 
 
-def _match(text: str, schema: Schema) -> None:
+def _check_pattern(text: str, schema: Schema) -> None:
     pattern = schema.get("pattern")
     if not isinstance(pattern, str):
         return
     try:
         matches = len(text) <= _MAX_PATTERN_TEXT and re.search(pattern, text)
     except re.error:
-        # JSON schemas have the patterns of ECMAScript; one that Python does not know is not checked.
+        # JSON schemas use patterns of ECMAScript; one that Python cannot compile is not checked.
         return
     if not matches:
         raise _misfit(f"text of the form {pattern}", text)
 
 
-def _enumerated(value: JsonValue, enum: Sequence[JsonValue]) -> JsonValue:
-    """Return the choice that the value is, or that it names in another spelling."""
+def _find_in_enum(value: JsonValue, enum: Sequence[JsonValue]) -> JsonValue:
+    """Return the member of `enum` that equals the value, else the only one with the same text, case ignored."""
     for each in enum:
         if type(each) is type(value) and each == value:
             return each
-    # The caller's spelling of a choice; two choices that differ in case only are the project's own.
-    same = [each for each in enum if str(each).casefold() == str(value).strip().casefold()]
-    if len(same) != 1:
+    # If a project has two members that differ in case alone, neither is chosen.
+    same_letters = [each for each in enum if str(each).casefold() == str(value).strip().casefold()]
+    if len(same_letters) != 1:
         raise _misfit(f"one of {', '.join(map(str, enum))}", value)
-    return same[0]
+    return same_letters[0]
 
 
 def _allows_null(schema: Schema) -> bool:

@@ -6,9 +6,9 @@ It speaks the words that a step's prompt gives it and chooses functions by what 
     Otherwise say: I need the five digits of it.  when the caller was not understood
 
 A function is chosen by its name, description and parameters; its arguments are taken from the caller's words (numbers,
-days, times, names, options) and never made up: a function that requires what was not said is not called. A retrieved
-topic that fits the caller's question is told in its own words. A function's result is spoken where it begins with
-`Say:`.
+days, times, names, options) and never made up: a function is not called unless the caller gave all that it requires. A
+retrieved topic that fits the caller's question is spoken in its own words, and so are the lines of a function's result
+that begin with `Say:`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Answer", "Call", "RulesModel", "Situation", "Speak", "choose", "find
 
 
 class RulesModel:
-    """Answers by rules; it keeps nothing from one request to the next."""
+    """A language model that answers by rules and has no state."""
 
     def __init__(self, today: Callable[[], date] = date.today) -> None:
-        """`today` is asked where a prompt does not name the date."""
+        """`today` returns the date, for prompts that do not name it."""
         self._today = today
 
     async def stream(
@@ -40,8 +40,8 @@ class RulesModel:
                 # Unique within the conversation, and the same every time.
                 number = sum(len(message.get("tool_calls") or ()) for message in messages) + 1
                 yield Delta(tool_call=ToolCall(f"call_{number}", name, json.dumps(arguments)))
-            case spoken:
-                yield Delta(text=spoken.text)
+            case Speak(text):
+                yield Delta(text=text)
 
     async def close(self) -> None:
         pass

@@ -1,7 +1,7 @@
-"""What a request says: the step's lines, the results so far, and the arguments that the caller's words hold for a tool.
+"""Reading of a request: the step's lines, the results so far, and a tool's arguments in the caller's words.
 
-The engine writes a step's prompt in a fixed form, so that its lines can be found by patterns. Arguments are taken from
-the caller's words by what the tool's schema asks for; nothing is made up.
+The engine writes a step's prompt in a fixed form, so that its lines can be found by patterns. The tool's schema says
+which arguments to look for in the caller's words; none is made up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from callagent.models.rules.entities import (
     part_of_day,
 )
 
-# What the engine writes into a prompt, or a project's author by the convention of the package's docstring.
+# Lines of a prompt that the engine writes, or the project's author by the convention in the package's docstring.
 _SAY = re.compile(r"^\W*Say:\s*(.+?)\s*$", re.MULTILINE)
 _OTHERWISE = re.compile(r"^\W*Otherwise say:\s*(.+?)\s*$", re.MULTILINE)
 _QUOTED = re.compile(
@@ -44,9 +44,9 @@ _TOPIC = re.compile(
     re.MULTILINE,
 )
 _MAX_CHARACTERS = 1000
-"""Characters of the caller's words that are read; more in one go is not understood better, but costs time."""
+"""Characters of an utterance that are read; more would take time and not be understood better."""
 _CUT_MARK = "…"
-"""What the engine ends the agent's words with where the caller interrupted them."""
+"""The engine ends the agent's words with this mark if the caller interrupted them."""
 _NEEDS = re.compile(r"^- (?P<tool>\w+): .*\(needs (?P<entities>[\w, -]+)\)$", re.MULTILINE)
 _NOT_COLLECTED = re.compile(r"^- (?P<name>\w+) \((?P<type>\w+), not collected", re.MULTILINE)
 
@@ -59,12 +59,12 @@ class Topic:
     examples: str
     content: str
     instructions: str
-    """What to do about it; it may name functions."""
+    """What the agent is to do about the topic; functions may be named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A function called since the caller's last words, and what it answered."""
+    """A function call since the caller's last words, with its result."""
 
     name: str
     arguments: JsonObject
@@ -73,21 +73,21 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a request says about the conversation."""
+    """The state of a conversation, as a request shows it."""
 
     prompt: str
-    """The step's prompt; outside flows the project's rules."""
+    """The step's prompt; outside of flows, the project's rules."""
     in_step: bool
     """Whether the prompt is a step's."""
     utterance: str
     """The caller's last words; empty: silence."""
     turn_begun: bool
-    """False: the caller's last words were answered, and the agent is to speak of its own accord."""
+    """Whether the caller's last words are still to be answered; if not, the agent speaks of its own accord."""
     last_agent: str
     """The agent's last words."""
     results: tuple[Result, ...]
     notes: str
-    """System messages since the caller's last words: what happened meanwhile."""
+    """System messages since the caller's last words, which tell of events."""
     topics: tuple[Topic, ...]
     today: date | None
     """The date that the prompt names as today's; None: it names none."""
@@ -101,45 +101,45 @@ class Situation:
         dialogue = [message for message in messages if message["role"] != "system"]
         start = max((n for n, message in enumerate(dialogue) if message["role"] == "user"), default=-1)
         since = dialogue[start + 1 :]
-        results = tuple(_results(since))
+        results = tuple(_function_results(since))
         spoken = [str(m["content"]) for m in dialogue if m["role"] == "assistant" and m.get("content")]
         utterance = str(dialogue[start].get("content") or "") if start >= 0 else ""
         return cls(
             prompt=system[-1] if system else "",
             in_step=in_step,
             utterance="" if _SILENT.search(utterance) else utterance[:_MAX_CHARACTERS],
-            # After the agent's own words there is nothing of the caller's to answer.
+            # Once the agent has spoken, the caller's words are answered.
             turn_begun=start >= 0 and not (since and since[-1]["role"] == "assistant"),
             last_agent=spoken[-1] if spoken else "",
             results=results,
             notes="\n".join(_notes(messages[:-1] if in_step else messages)),
             topics=tuple(
-                Topic(**{k: v.strip() for k, v in m.groupdict().items()}) for m in _TOPIC.finditer(_head(system))
+                Topic(**{k: v.strip() for k, v in m.groupdict().items()}) for m in _TOPIC.finditer(_first(system))
             ),
             today=_today(system),
         )
 
     @property
     def say(self) -> str:
-        """What the step says on entering; empty: it gives no words."""
+        """The words that the step says on entering; empty: none."""
         lines = _SAY.findall(self.prompt)
-        # A prompt that was not written for the rules: `Ask the caller: "…"` has the words between quotation marks.
+        # Prompts that were not written for the rules have the words in quotation marks: `Ask the caller: "…"`.
         if not lines and self.in_step:
             lines = _QUOTED.findall(self.prompt)[:1]
         return " ".join(lines)
 
     @property
     def otherwise(self) -> str:
-        """What the step says when the caller was not understood."""
+        """The words that the step says if the caller was not understood."""
         return " ".join(_OTHERWISE.findall(self.prompt))
 
     @property
     def last_words(self) -> str:
-        """What the agent said last; where the caller interrupted it, what it was to say."""
+        """The agent's last words; if the caller interrupted them, the words that it was to say."""
         return self.say or self.last_agent if self.last_agent.endswith(_CUT_MARK) else self.last_agent or self.say
 
-    def needs(self, tool: str) -> frozenset[str]:
-        """Return the entities that the step's condition `tool` waits for; empty where it is not a condition."""
+    def needed_entities(self, tool: str) -> frozenset[str]:
+        """Return the entities that the step's condition `tool` needs; empty if it is not a condition."""
         for match in _NEEDS.finditer(self.prompt):
             if match["tool"] == tool:
                 return frozenset(name.strip() for name in match["entities"].split(","))
@@ -147,31 +147,31 @@ class Situation:
 
     @property
     def next_entity(self) -> tuple[str, str]:
-        """Name and type of what the step has to collect next; empty: nothing."""
+        """Name and type of the entity that the step has to collect next; both empty: none."""
         match = _NOT_COLLECTED.search(self.prompt)
         return (match["name"], match["type"]) if match else ("", "")
 
-    def called(self, tool: Tool) -> bool:
+    def has_called(self, tool: Tool) -> bool:
         """Return whether the tool was called since the caller's last words."""
         return any(result.name == tool["function"]["name"] for result in self.results)
 
 
 def lines_to_say(content: str) -> str:
-    """Return what a function's result tells the caller: the lines that begin with `Say:`."""
+    """Return the words of a function's result for the caller, which are its lines with `Say:`."""
     return " ".join(_SAY.findall(content))
 
 
-def _head(system: Sequence[str]) -> str:
+def _first(system: Sequence[str]) -> str:
     return system[0] if system else ""
 
 
 def _notes(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield the system messages behind the caller's last words; the first message is the project's own."""
+    """Yield the system messages after the caller's last words; the first message of all is the project's."""
     start = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=0)
     return (str(message["content"]) for message in messages[start + 1 :] if message["role"] == "system")
 
 
-def _results(messages: Sequence[Message]) -> Iterator[Result]:
+def _function_results(messages: Sequence[Message]) -> Iterator[Result]:
     calls = {call["id"]: call["function"] for message in messages for call in message.get("tool_calls") or ()}
     for message in messages:
         if message["role"] == "tool" and (function := calls.get(message.get("tool_call_id", ""))):
@@ -179,13 +179,13 @@ def _results(messages: Sequence[Message]) -> Iterator[Result]:
 
 
 def _today(system: Sequence[str]) -> date | None:
-    """Return the last date that a prompt gives as today's."""
+    """Return the date that the last of the prompts which name one gives as today's."""
     named = [match[1] for text in system for match in _TODAY.finditer(text)]
     return next((day for text in reversed(named) if (day := _written_date(text))), None)
 
 
 def _written_date(text: str) -> date | None:
-    # Only complete dates: a weekday alone says nothing without today.
+    # Only complete dates count, because a weekday alone means nothing until today's date is known.
     return find_date(text, date(1900, 1, 1)) if re.search(r"\d{4}", text) else None
 
 
@@ -213,46 +213,46 @@ _ADDRESS = re.compile(r"\b(?:address|street|city|town)\b")
 
 @dataclass(frozen=True, slots=True)
 class CallerUtterance:
-    """One utterance of the caller, and what it is to be understood against."""
+    """One utterance of the caller with its context."""
 
     text: str
     today: date
-    """The day that `tomorrow` and weekdays count from."""
+    """The date from which `tomorrow` and weekdays count."""
     question: str = ""
-    """The agent's words before it: bare words may answer them (`Smith` after `What is your name?`)."""
+    """The agent's words before, which a single word may answer (`Smith` after `What is your name?`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """A tool's arguments as far as the caller gave them."""
+class FilledArguments:
+    """The arguments of a tool that the caller gave."""
 
     arguments: MutableJsonObject
     complete: bool
-    """Whether all that the tool requires is there."""
+    """Whether all required arguments were given."""
     specific: bool
-    """Whether the caller said something that only an argument explains: digits, a day, an option."""
+    """Whether the caller said something that can only be an argument: digits, a day, an option."""
 
 
-def fill(tool: Tool, caller: CallerUtterance) -> Filled:
-    """Return the arguments that the caller's words hold for `tool`."""
+def fill_arguments(tool: Tool, caller: CallerUtterance) -> FilledArguments:
+    """Return the arguments of `tool` that are in the caller's words."""
     schema = tool["function"].get("parameters") or {}
     arguments: MutableJsonObject = {}
     specific = False
     for name in object_at(schema, "properties"):
-        value, is_specific = extract(name, object_at(schema, "properties", name), caller)
+        value, is_specific = extract_value(name, object_at(schema, "properties", name), caller)
         if value is not None:
             arguments[name] = value
             specific = specific or is_specific
-    return Filled(arguments, set(list_at(schema, "required")) <= arguments.keys(), specific)
+    return FilledArguments(arguments, set(list_at(schema, "required")) <= arguments.keys(), specific)
 
 
-def extract(name: str, wanted: JsonObject, caller: CallerUtterance) -> tuple[JsonValue, bool]:
-    """Return a property's value (None: the words do not hold it), and whether they say it unmistakably."""
-    # A schema says only `string`: what is meant by it is in the property's name and description.
-    hint = f"{name.replace('_', ' ')} {wanted.get('description', '')}".lower()
-    if options := _options(wanted):
-        return _option(options, caller.text), True
-    match wanted.get("type"):
+def extract_value(name: str, schema: JsonObject, caller: CallerUtterance) -> tuple[JsonValue, bool]:
+    """Return a property's value (None: it is not in the words), and whether the words can mean nothing else."""
+    # The type is often only `string`; name and description say which kind of text is meant.
+    hint = f"{name.replace('_', ' ')} {schema.get('description', '')}".lower()
+    if options := _options(schema):
+        return _named_option(options, caller.text), True
+    match schema.get("type"):
         case "integer":
             number = _free_number(caller.text)
             return (int(number) if number is not None else None), True
@@ -263,14 +263,14 @@ def extract(name: str, wanted: JsonObject, caller: CallerUtterance) -> tuple[Jso
             answer = find_answer(caller.text)
             return (None if answer is None else answer is Answer.YES), False
         case _:
-            return _text(hint, caller)
+            return _extract_text(hint, caller)
 
 
-def _text(hint: str, caller: CallerUtterance) -> tuple[str | None, bool]:
-    # In this order: an e-mail address may hold digits, a phone number is digits, and so may be a date's or a time's.
+def _extract_text(hint: str, caller: CallerUtterance) -> tuple[str | None, bool]:
+    # The order matters: an e-mail address may contain digits, and phone numbers, dates and times consist of them.
     utterance = caller.text
     if _AGENT_WORDS.search(hint):
-        # What the agent is to say is not for the caller to give; empty lets a function run that requires it.
+        # The agent's own words are not in the caller's; an empty text lets a function run that requires them.
         return "", False
     if _EMAIL.search(hint):
         return find_email(utterance) or None, True
@@ -295,7 +295,7 @@ def _text(hint: str, caller: CallerUtterance) -> tuple[str | None, bool]:
 
 
 def _digits(utterance: str) -> str | None:
-    """Return the digits that are no day or time of day; None: there are none."""
+    """Return the digits of an utterance unless they are a date or time; None: there are none."""
     digits = find_digits(utterance)
     if len(digits) <= _MAX_CLOCK_DIGITS and (find_time(utterance) or find_date(utterance, date(2000, 1, 1))):
         return None
@@ -305,22 +305,22 @@ def _digits(utterance: str) -> str | None:
 def _free_number(utterance: str) -> int | float | None:
     number = find_number(utterance)
     if number is not None and (find_time(utterance) or find_date(utterance, date(2000, 1, 1))):
-        # "a table for four at seven" holds two numbers; the first is free only when it is not the hour itself.
+        # "a table for four at seven" has two numbers; the first one counts unless it is the hour.
         moment = find_time(utterance)
         return None if moment is None or number in {moment.hour, moment.hour - 12} else number
     return number
 
 
-def _options(wanted: JsonObject) -> list[str]:
-    """Return the values that a property may have, from its schema or its description; empty: any."""
-    if enumerated := list_at(wanted, "enum"):
+def _options(schema: JsonObject) -> list[str]:
+    """Return the values that a property may have, from its `enum` or its description; empty: any."""
+    if enumerated := list_at(schema, "enum"):
         return [str(option) for option in enumerated]
-    listed = _OPTIONS.search(str(wanted.get("description", ""))) if wanted.get("type", "string") == "string" else None
+    listed = _OPTIONS.search(str(schema.get("description", ""))) if schema.get("type", "string") == "string" else None
     return [option.strip(" '") for option in re.split(r",| or ", listed[1]) if option.strip(" '")] if listed else []
 
 
-def _option(options: list[str], utterance: str) -> str | None:
-    """Return the option that is named; of several the longest. A time of day names its part of the day."""
+def _named_option(options: list[str], utterance: str) -> str | None:
+    """Return the longest option that the utterance names. A time names its part of the day, such as `evening`."""
     lowered = f" {re.sub(r'[^a-z0-9]+', ' ', utterance.lower())} "
     plain = {option: re.sub(r"[^a-z0-9]+", " ", option.lower()).strip() for option in options}
     named = [option for option, words in plain.items() if words and f" {words} " in lowered]

@@ -124,7 +124,7 @@ async def test_unknown_function_behind_a_good_call_is_left_to_whoever_runs_them(
 @pytest.mark.parametrize("second", [call("set_timer{}"), call("launch{}"), "", START])
 async def test_there_is_no_third_request(second: str) -> None:
     engine = ScriptedEngine(call("set_timer{}"), second)
-    with pytest.raises(ProviderError, match="of no use"):
+    with pytest.raises(ProviderError, match="cannot be used"):
         await ask(FunctionGemmaModel(engine))
     assert len(engine.requests) == 2
 

@@ -67,7 +67,7 @@ def test_call_without_end_counts_if_complete() -> None:
 def test_call_that_breaks_off_is_no_call(text: str) -> None:
     parsed = parse_output(f"Well.<start_function_call>{text}")
     assert (parsed.calls, parsed.content, parsed.truncated) == ([], "Well.", True)
-    assert [problem.lost for problem in parsed.problems] == [True]
+    assert [problem.is_loss for problem in parsed.problems] == [True]
 
 
 def test_string_that_does_not_end_costs_only_its_call() -> None:
@@ -92,7 +92,7 @@ def test_second_call_begins_where_the_first_has_no_end() -> None:
 def test_what_is_no_call_is_a_problem(inside: str) -> None:
     parsed = parse_output(call(inside))
     assert parsed.content == ""
-    assert any(problem.lost for problem in parsed.problems) == (parsed.calls == [])
+    assert any(problem.is_loss for problem in parsed.problems) == (parsed.calls == [])
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_what_is_no_call_is_a_problem(inside: str) -> None:
 def test_bare_words_are_strings_and_noted(written: str, value: str) -> None:
     parsed = parse_output(call(f"call:f{{a:{written},b:1}}"))
     assert parsed.calls == [FunctionCall("f", {"a": value, "b": 1})]
-    assert [problem.lost for problem in parsed.problems] == [False]
+    assert [problem.is_loss for problem in parsed.problems] == [False]
 
 
 def test_comma_too_many_and_text_behind_a_call_are_noted() -> None:
     assert parse_output(call("call:f{a:[1,],}")).calls == [FunctionCall("f", {"a": [1]})]
     parsed = parse_output(call("call:f{a:1}}"))
     assert parsed.calls == [FunctionCall("f", {"a": 1})]
-    assert [problem.lost for problem in parsed.problems] == [False]
+    assert [problem.is_loss for problem in parsed.problems] == [False]
 
 
 def test_tools_bring_arguments_to_their_types() -> None:
@@ -129,7 +129,7 @@ def test_tools_bring_arguments_to_their_types() -> None:
 
 def test_invented_function_is_a_problem_with_its_call() -> None:
     [problem] = parse_output(call("call:launch{at:1}"), [TIMER]).problems
-    assert problem.lost
+    assert problem.is_loss
     assert problem.call == FunctionCall("launch", {"at": 1})
 
 
@@ -177,5 +177,5 @@ def test_strict_parser_says_where_it_stopped(text: str, position: int) -> None:
 def test_keys_between_quotation_marks_are_read_and_told() -> None:
     parsed = parse_output('<start_function_call>call:f{"city": "Paris", "n": 2}<end_function_call>')
     assert [call.arguments for call in parsed.calls] == [{"city": "Paris", "n": 2}]
-    assert not any(problem.lost for problem in parsed.problems)
+    assert not any(problem.is_loss for problem in parsed.problems)
     assert parsed.problems

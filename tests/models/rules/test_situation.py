@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from callagent.models.rules.situation import (
     CallerUtterance,
-    Filled,
+    FilledArguments,
     Result,
     Situation,
     Topic,
-    extract,
-    fill,
+    extract_value,
+    fill_arguments,
     lines_to_say,
 )
 
@@ -67,8 +67,8 @@ def test_the_step_is_the_last_system_message() -> None:
     assert situation.in_step
     assert situation.say == "Which day suits you? Morning or afternoon?"
     assert situation.otherwise == "I did not get the day."
-    assert situation.needs("condition_named") == {"day", "part"}
-    assert situation.needs("condition_person") == frozenset()
+    assert situation.needed_entities("condition_named") == {"day", "part"}
+    assert situation.needed_entities("condition_person") == frozenset()
     assert situation.next_entity == ("part", "enum")
 
 
@@ -154,17 +154,21 @@ TODAY = date(2026, 11, 21)
     ],
 )
 def test_argument_is_taken_from_the_words(name: str, wanted: dict[str, Any], utterance: str, value: object) -> None:
-    assert extract(name, wanted, CallerUtterance(utterance, TODAY))[0] == value
+    assert extract_value(name, wanted, CallerUtterance(utterance, TODAY))[0] == value
 
 
 def test_bare_words_answer_a_question() -> None:
     wanted = {"type": "string"}
-    assert extract("name", wanted, CallerUtterance("sarah johnson", TODAY, "What is your name?"))[0] == "Sarah Johnson"
-    assert extract("name", wanted, CallerUtterance("s m i t h", TODAY, "Can you spell your name?"))[0] is not None
     assert (
-        extract("address", wanted, CallerUtterance("twelve oak street", TODAY, "What is your address?"))[0] is not None
+        extract_value("name", wanted, CallerUtterance("sarah johnson", TODAY, "What is your name?"))[0]
+        == "Sarah Johnson"
     )
-    assert extract("address", wanted, CallerUtterance("friday", TODAY, "Which day?"))[0] is None
+    assert extract_value("name", wanted, CallerUtterance("s m i t h", TODAY, "Can you spell your name?"))[0] is not None
+    assert (
+        extract_value("address", wanted, CallerUtterance("twelve oak street", TODAY, "What is your address?"))[0]
+        is not None
+    )
+    assert extract_value("address", wanted, CallerUtterance("friday", TODAY, "Which day?"))[0] is None
 
 
 def tool(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
@@ -174,12 +178,14 @@ def tool(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 
 def test_tool_is_complete_when_all_that_it_requires_was_said() -> None:
     booking = tool({"size": {"type": "integer"}, "date": {"type": "string"}}, ["size", "date"])
-    assert fill(booking, CallerUtterance("four people on friday", TODAY)).arguments["date"] == "2026-11-27"
-    assert not fill(booking, CallerUtterance("on friday", TODAY)).complete
-    assert fill(tool({}, []), CallerUtterance("anything", TODAY)) == Filled({}, complete=True, specific=False)
+    assert fill_arguments(booking, CallerUtterance("four people on friday", TODAY)).arguments["date"] == "2026-11-27"
+    assert not fill_arguments(booking, CallerUtterance("on friday", TODAY)).complete
+    assert fill_arguments(tool({}, []), CallerUtterance("anything", TODAY)) == FilledArguments(
+        {}, complete=True, specific=False
+    )
 
 
 @given(st.text(max_size=60), st.sampled_from(["string", "integer", "number", "boolean"]), st.text(max_size=20))
 def test_no_words_break_it(utterance: str, kind: str, description: str) -> None:
-    value, _ = extract("day", {"type": kind, "description": description}, CallerUtterance(utterance, TODAY))
+    value, _ = extract_value("day", {"type": kind, "description": description}, CallerUtterance(utterance, TODAY))
     assert value is None or isinstance(value, str | int | float | bool)
