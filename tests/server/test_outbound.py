@@ -7,7 +7,7 @@ import pytest
 from callagent.config import Config, SipSettings, Target, Trunk
 from callagent.errors import CallagentError
 from callagent.server.outbound import _dial_uris
-from callagent.web.control import Dial
+from callagent.web.control import DialRequest
 
 CONFIG = Config(
     sip=SipSettings(
@@ -27,11 +27,11 @@ CONFIG = Config(
 @pytest.mark.parametrize(
     ("asked", "way"),
     [
-        (Dial(target="Support"), ("sip:support@pbx.example", None)),
-        (Dial(target="support", from_number="+1555"), ("sip:support@pbx.example", "sip:+1555@pbx.example")),
-        (Dial(target="desk"), ("sip:+442079460001@sip.carrier.example;transport=tls", None)),
+        (DialRequest(target="Support"), ("sip:support@pbx.example", None)),
+        (DialRequest(target="support", from_number="+1555"), ("sip:support@pbx.example", "sip:+1555@pbx.example")),
+        (DialRequest(target="desk"), ("sip:+442079460001@sip.carrier.example;transport=tls", None)),
         (
-            Dial(to_number="+442079460777", trunk="carrier", from_number="1000"),
+            DialRequest(to_number="+442079460777", trunk="carrier", from_number="1000"),
             (
                 "sip:+442079460777@sip.carrier.example;transport=tls",
                 "sip:1000@sip.carrier.example;transport=tls",
@@ -39,23 +39,23 @@ CONFIG = Config(
         ),
     ],
 )
-def test_the_settings_say_where_a_call_goes(asked: Dial, way: tuple[str, str | None]) -> None:
+def test_the_settings_say_where_a_call_goes(asked: DialRequest, way: tuple[str, str | None]) -> None:
     assert _dial_uris(asked, CONFIG) == way
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        Dial(),
-        Dial(target="support", to_number="+442079460777"),
-        Dial(target="nobody"),
-        Dial(target="sip:root@10.0.0.1"),
-        Dial(to_number="+19005550100"),
-        Dial(to_number="+33123456789"),
-        Dial(to_number="+442079460777", trunk="in"),
-        Dial(to_number="+442079460777", trunk="none"),
+        DialRequest(),
+        DialRequest(target="support", to_number="+442079460777"),
+        DialRequest(target="nobody"),
+        DialRequest(target="sip:root@10.0.0.1"),
+        DialRequest(to_number="+19005550100"),
+        DialRequest(to_number="+33123456789"),
+        DialRequest(to_number="+442079460777", trunk="in"),
+        DialRequest(to_number="+442079460777", trunk="none"),
     ],
 )
-def test_nothing_else_is_called(asked: Dial) -> None:
+def test_nothing_else_is_called(asked: DialRequest) -> None:
     with pytest.raises(CallagentError):
         _dial_uris(asked, CONFIG)

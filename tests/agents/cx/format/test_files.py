@@ -16,7 +16,7 @@ from callagent.agents.cx import check_cx_app
 from callagent.agents.cx.engine.telephony import ambient_sound, ambient_sound_problem
 from callagent.agents.cx.format.files import AppFiles, Recordings
 from callagent.audio import SAMPLE_RATE
-from callagent.audio.sounds import MADE
+from callagent.audio.sounds import GENERATORS
 from tests.agents.cx.support import GREETING, driven, write_app
 from tests.agents.driving import started
 
@@ -108,7 +108,7 @@ def ambient(**config: object) -> dict[str, object]:
 def test_prebuilt_ambient_sounds_are_ones_that_are_here(name: str) -> None:
     sound = ambient_sound(ambient(prebuiltAmbientSound=name))
     assert sound is not None
-    assert sound.name in MADE
+    assert sound.name in GENERATORS
 
 
 def test_an_own_ambient_sound_has_its_files_name_and_loudness_is_bounded() -> None:
