@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -122,6 +123,17 @@ def fillers(trial: Trial) -> list[str]:
 def test_a_word_of_patience_comes_only_once_the_answer_is_late() -> None:
     assert fillers(run(play(agent_with("")))) == []
     assert fillers(run(play(agent_with("hang", "")))) == ["One moment, please."]
+
+
+def test_a_slow_start_function_is_covered_once_the_phone_is_answered() -> None:
+    agent = agent_with("")
+    agent.start_seconds = 12.0
+    trial = run(play(agent))
+    assert fillers(trial)[0] == "One moment, please."
+    # The phone is answered 3 s after it began to ring, and the greeting comes after 12 s.
+    waiting = trial.levels[: round(9.0 / FRAME_SECONDS)]
+    silences = [sum(1 for _ in group) for level, group in groupby(waiting) if not level]
+    assert max(silences) * FRAME_SECONDS <= MAX_SILENCE
 
 
 def test_the_words_of_patience_can_be_switched_off() -> None:

@@ -160,6 +160,9 @@ class Call:
             return
         # Providers may have failed while the phone rang.
         conversation.fall_back()
+        # A start function that was not done when the phone was answered must not leave the caller in silence.
+        if conversation.agent is not None:
+            conversation.say_fillers_until_answer()
         for event in opening:
             self._handle(event)
         while not self._over:

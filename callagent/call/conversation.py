@@ -159,9 +159,13 @@ class Conversation:
         self.fall_back()
         if self.fallback.ending is None:
             self.replies.start(partial(self._opened_agent.reply, turn))
-            # These fillers are for agents that have none of their own, which would come first (`turns/fillers.py`).
-            if self._settings.filler_after:
-                self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
+            self.say_fillers_until_answer()
+
+    def say_fillers_until_answer(self) -> None:
+        """Say words of patience, if the settings ask for them, until the agent's next words are there."""
+        # They are for agents that have no fillers of their own, which would come first (`turns/fillers.py`).
+        if self._settings.filler_after:
+            self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
 
     def _interrupt(self, heard_text: str) -> None:
         """Stop the reply, because the caller has the floor; the agent's history keeps what was heard of it."""
