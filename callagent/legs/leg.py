@@ -209,7 +209,7 @@ class CallLeg(Protocol):
     info: CallInfo
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
-        """Deliver events to `on_event` from now on, and those that occurred earlier at once."""
+        """Deliver events to `on_event` in their order from now on, and those that occurred earlier at once."""
 
     def ring(self) -> None:
         """Tell the peer that we are getting ready (180 Ringing). Does nothing on wires without it."""
@@ -244,16 +244,23 @@ class LegEvents:
     def __init__(self) -> None:
         self._on_event: Callable[[LegEvent], None] | None = None
         self._early: deque[LegEvent] = deque(maxlen=_MAX_EARLY_EVENTS)
+        self._delivers_early = False
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
         self._on_event = on_event
-        # An event that is emitted while these are delivered goes to the listener at once.
-        while self._early:
-            on_event(self._early.popleft())
+        # A listener may name another one while it gets the early events; that one gets the rest of them.
+        if self._delivers_early:
+            return
+        self._delivers_early = True
+        try:
+            while self._early:
+                self._on_event(self._early.popleft())
+        finally:
+            self._delivers_early = False
 
     def emit(self, event: LegEvent) -> None:
-        """Deliver an event, or keep it until somebody listens."""
-        if self._on_event is None:
+        """Deliver an event, or keep it until somebody listens and has got the earlier ones."""
+        if self._on_event is None or self._delivers_early:
             self._early.append(event)
         else:
             self._on_event(event)

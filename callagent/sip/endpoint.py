@@ -337,12 +337,22 @@ class EndpointCall:
         self._endpoint = endpoint
         self._on_event: Callable[[Event], None] | None = None
         self._early: deque[Event] = deque(maxlen=_MAX_EARLY_EVENTS)
+        self._delivers_early = False
 
     def listen(self, on_event: Callable[[Event], None]) -> None:
-        """Deliver events to `on_event`; those that occurred earlier are delivered at once."""
+        """Deliver events to `on_event` in their order; those that occurred earlier are delivered at once."""
         self._on_event = on_event
-        while self._early:
-            on_event(self._early.popleft())
+        # A listener may name another one while it gets the early events; that one gets the rest of them.
+        if self._delivers_early:
+            return
+        self._delivers_early = True
+        try:
+            while self._early:
+                self._on_event(self._early.popleft())
+        finally:
+            self._delivers_early = False
+            if self.closed.is_set():
+                self._on_event = _ignore
 
     def ring(self, body: bytes = b"") -> None:
         """Send 180, or 183 with our answer in `body` for early media."""
@@ -395,15 +405,17 @@ class EndpointCall:
         return self._endpoint.handle_of(by)
 
     def deliver(self, event: Event) -> None:
-        """Pass an event to the owner, or keep it until the owner listens."""
-        if self._on_event is None:
+        """Pass an event to the owner, or keep it until the owner listens and has got the earlier ones."""
+        if self._on_event is None or self._delivers_early:
             self._early.append(event)
         else:
             self._on_event(event)
 
     def close(self) -> None:
         """Drop the owner's callback after the last event, so that the call keeps nothing alive."""
-        self._on_event = _ignore
+        # While early events are delivered, the last one still waits among them.
+        if not self._delivers_early:
+            self._on_event = _ignore
         self.closed.set()
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from callagent.sip import (
     CallAnswered,
+    CallClosed,
     CallEnded,
+    DigitReceived,
     Endpoint,
     EndpointCall,
     Event,
@@ -79,6 +81,31 @@ async def test_closing_ends_calls_and_does_not_wait_for_peers_that_are_gone() ->
         async with asyncio.timeout(60):
             await phone.close(0.1)
             await phone.close()
+
+
+async def test_an_event_that_a_listener_causes_waits_for_the_earlier_ones() -> None:
+    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    call = await phone.call("sip:agent@127.0.0.1:9", body=offer)
+    one, two, three = (DigitReceived(call.core, digit) for digit in "123")
+    last = CallClosed(call.core)
+    received: list[Event] = []
+
+    def receive(event: Event) -> None:
+        received.append(event)
+        if event is one:
+            call.deliver(three)
+            call.deliver(last)
+            call.close()
+            assert received == [one]
+
+    call.deliver(one)
+    call.deliver(two)
+    call.listen(receive)
+    # The call has ended meanwhile, and its owner has got all events up to the last.
+    assert received == [one, two, three, last]
+    call.deliver(one)
+    assert received == [one, two, three, last]
+    await phone.close(0.0)
 
 
 async def test_what_cannot_be_called_raises() -> None:
