@@ -125,7 +125,7 @@ class SipCall(CallMachine):
             self.refer_receiver.report(self, self.dialog, status, now)
 
     def reoffer(self, body: bytes, now: float) -> None:
-        """Offer other media; `OfferAnswered` or `OfferRefused` follows."""
+        """Offer other media; `OfferAnswered` or `OfferRefused` follows, unless a later offer takes its place."""
         if self.dialog is not None and self.is_established:
             self._renegotiate().send(self, self.dialog, body, now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 from callagent.sip.dialog.call_machine import CallMachine, send_in_dialog
 from callagent.sip.dialog.dialog import Dialog
@@ -19,6 +20,20 @@ _OTHER_GLARE_DELAY = (0.0, 2.0)
 side. The ranges differ, so that the two do not cross again (§14.1)."""
 
 
+@dataclass(eq=False, slots=True)
+class _Offer:
+    """An offer of ours, until its outcome."""
+
+    body: bytes | None = None
+    """None: the description in force when it is sent, which refreshes the session without changes."""
+    refreshes: bool = False
+    """Whether the session is to be refreshed, also if this offer is refused."""
+    repeated: bool = False
+    """Whether it crossed a request of the peer once already."""
+    written: bytes = b""
+    """The description in its request."""
+
+
 class Renegotiation:
     """The offers within one call. Only one may be under way, from either side; others have to wait."""
 
@@ -29,8 +44,10 @@ class Renegotiation:
         self._dialog: Dialog | None = None
         """The dialog of `_received`: the call's, or an early one of our INVITE."""
         self._answer: AnswerRetransmission | None = None
-        self._sent: Request | None = None
-        """Our re-INVITE, until its final response."""
+        self._sent: _Offer | None = None
+        """Our offer in a re-INVITE, until its final response."""
+        self._waiting: _Offer | None = None
+        """Our newest offer, until it can be sent; `_retry` then sends it."""
         self._retry: Timer | None = None
 
     # Offers of the peer
@@ -99,23 +116,23 @@ class Renegotiation:
     # Our offers
 
     def send(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
-        """Offer `body` in a re-INVITE, later if an offer is under way; the outcome is an event."""
-        if self._sent is not None or self._received is not None or self._answer is not None:
-            self._send_later(call, dialog, body, now)
-            return
-        request = dialog.request("INVITE")
-        request.headers.set("Content-Type", "application/sdp")
-        request.headers.set("Allow", call.core.allow)
-        request.body = body
-        self._session_timer.renew(call, request)
-        call.last_description = body
-        self._sent = request
-        send_in_dialog(call, request, lambda response, at: self._receive(call, dialog, body, response, at), now)
+        """Offer `body` in a re-INVITE, later if an offer is under way; the outcome is an event.
+
+        It takes the place of an offer that still waits, which then has no outcome of its own.
+        """
+        if self._waiting is None:
+            self._send(call, dialog, _Offer(body), now)
+        else:
+            self._waiting = _Offer(body, self._waiting.refreshes)
 
     def repeat(self, call: CallMachine, dialog: Dialog, now: float) -> None:
-        """Refresh the session with our last description, later if an offer is under way."""
-        if call.last_description:
-            self.send(call, dialog, call.last_description, now)
+        """Refresh the session with the description that is in force when an offer can be sent."""
+        # An offer that is accepted refreshes the session as well (RFC 4028 §7.4): none is sent beside it.
+        offer = self._waiting or self._sent
+        if offer is not None:
+            offer.refreshes = True
+        elif call.last_description:
+            self._send(call, dialog, _Offer(refreshes=True), now)
 
     def close(self) -> None:
         if self._answer is not None:
@@ -123,37 +140,58 @@ class Renegotiation:
         if self._retry is not None:
             self._retry.cancel()
 
-    def _receive(self, call: CallMachine, dialog: Dialog, body: bytes, response: Response | None, now: float) -> None:
+    def _send(self, call: CallMachine, dialog: Dialog, offer: _Offer, now: float) -> None:
+        if self._sent is not None or self._received is not None or self._answer is not None:
+            self._send_later(call, dialog, offer, now)
+            return
+        request = dialog.request("INVITE")
+        request.headers.set("Content-Type", "application/sdp")
+        request.headers.set("Allow", call.core.allow)
+        request.body = offer.written = call.last_description if offer.body is None else offer.body
+        self._session_timer.renew(call, request)
+        self._sent = offer
+        send_in_dialog(call, request, lambda response, at: self._receive(call, dialog, offer, response, at), now)
+
+    def _receive(self, call: CallMachine, dialog: Dialog, offer: _Offer, response: Response | None, now: float) -> None:
         """Handle a response to our re-INVITE."""
-        sent = self._sent
         if response is not None and response.status < 200:
             return
         if response is not None and response.status < 300:
             dialog.refresh_target(response)
             call.core.send_ack(dialog.request("ACK", response.cseq.number), dialog.next_hop(), now)
-        if sent is None:
+        if self._sent is not offer:
             # This 2xx was a retransmission, which only needs the ACK.
             return
         self._sent = None
         if response is None or response.status in (408, 481):
             call.lose(now)
         elif response.status < 300:
-            self._retry = None
+            call.last_description = offer.written
             self._session_timer.accept(call, response, now)
             call.core.events.append(OfferAnswered(call, response.body))
         elif response.status == 422 and self._session_timer.lengthen(response):
-            self.send(call, dialog, body, now)
-        elif is_glare(response) and self._retry is None:
-            self._send_later(call, dialog, body, now)
+            self._send(call, dialog, offer, now)
+        elif is_glare(response) and (self._waiting is not None or not offer.repeated):
+            offer.repeated = True
+            self._send_later(call, dialog, offer, now)
         else:
-            self._retry = None
             call.core.events.append(OfferRefused(call, response.status))
+            if offer.refreshes and offer.body is not None:
+                self.repeat(call, dialog, now)
 
-    def _send_later(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
+    def _send_later(self, call: CallMachine, dialog: Dialog, offer: _Offer, now: float) -> None:
+        if self._waiting is None:
+            self._waiting = offer
+        else:
+            # The one that waits is newer and is sent in the place of this one.
+            self._waiting.refreshes |= offer.refreshes
+        if self._retry is not None:
+            self._retry.cancel()
         low, high = _OWNER_GLARE_DELAY if call.outgoing else _OTHER_GLARE_DELAY
         delay = round(random.uniform(low, high), 2)
-        self._retry = call.core.timers.at(now + delay, lambda at: self._send_again(call, dialog, body, at))
+        self._retry = call.core.timers.at(now + delay, lambda at: self._send_waiting(call, dialog, at))
 
-    def _send_again(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
-        if call.is_established:
-            self.send(call, dialog, body, now)
+    def _send_waiting(self, call: CallMachine, dialog: Dialog, now: float) -> None:
+        offer, self._waiting, self._retry = self._waiting, None, None
+        if offer is not None and call.is_established:
+            self._send(call, dialog, offer, now)

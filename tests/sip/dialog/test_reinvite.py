@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from callagent.sip import (
@@ -12,6 +14,7 @@ from callagent.sip import (
     Negotiation,
     OfferAnswered,
     OfferReceived,
+    OfferRefused,
     Request,
     Response,
 )
@@ -162,3 +165,131 @@ def test_a_digit_of_ours_goes_by_info() -> None:
     send_digit(ours, "1", pair.now)
     pair.run()
     assert pair.idle()
+
+
+def delays(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+    """Let our offers that have to wait do so for these times, one after the other."""
+    left: Iterator[float] = iter(seconds)
+    monkeypatch.setattr("callagent.sip.dialog.reinvite.random.uniform", lambda low, high: next(left))
+
+
+def ports(pair: Pair) -> list[int]:
+    """The media ports of the offers that reached the server after the first, each once."""
+    offers = {request.cseq.number: request.body for request in pair.server.requests("INVITE")[1:]}
+    return [int(body.split(b"m=audio ")[1].split()[0]) for _, body in sorted(offers.items())]
+
+
+def accept_later(pair: Pair, call: SipCall) -> None:
+    call.accept_offer(Negotiation(SERVER[0], 5000, 2, loopback=False).answer(offer())[0], pair.now)
+
+
+def test_of_offers_that_have_to_wait_only_the_newest_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays(monkeypatch, 3.9, 2.2)
+    pair = Pair()
+    ours, theirs = pair.establish()
+    for port in (4100, 4200, 4300):
+        ours.reoffer(offer(port), pair.now)
+    pair.run(0.2)
+    accept_later(pair, theirs)
+    accept_at_once(pair)
+    pair.run(10.0)
+    assert ports(pair) == [4100, 4300]
+    assert len(pair.phone.of(OfferAnswered)) == 2
+
+
+def test_an_offer_that_crossed_one_of_the_peer_gives_way_to_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays(monkeypatch, 2.2, 2.5, 2.6)
+    pair = Pair()
+    ours, theirs = pair.establish()
+    ours.reoffer(offer(4100), pair.now)
+    pair.run(0.2)
+    theirs.refuse_offer(pair.now, 491)
+    pair.run(0.2)
+    ours.reoffer(offer(4200), pair.now)
+    accept_at_once(pair)
+    pair.run(10.0)
+    assert ports(pair) == [4100, 4200]
+    assert len(pair.phone.of(OfferAnswered)) == 1
+
+
+def test_an_offer_gives_way_to_a_newer_one_that_waits_when_it_is_told_to_wait_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delays(monkeypatch, 2.2, 3.9)
+    pair = Pair()
+    ours, theirs = pair.establish()
+    ours.reoffer(offer(4100), pair.now)
+    ours.reoffer(offer(4200), pair.now)
+    pair.run(2.0)
+    theirs.refuse_offer(pair.now, 491)
+    accept_at_once(pair)
+    # The peer has the whole time of a new delay, and not the rest of the first one.
+    pair.run(3.5)
+    assert ports(pair) == [4100]
+    pair.run(10.0)
+    assert ports(pair) == [4100, 4200]
+
+
+def test_an_offer_that_waited_for_the_peers_is_repeated_when_it_then_crosses_another() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    theirs.reoffer(Negotiation(SERVER[0], 5100, 2, loopback=False).offer(), pair.now)
+    pair.run(0.2)
+    ours.reoffer(offer(4100), pair.now)
+    received = pair.phone.of(OfferReceived)[0].body
+    ours.accept_offer(Negotiation(PHONE[0], 4000, 1, loopback=False).answer(received)[0], pair.now)
+    pair.run(4.5)
+    assert ports(pair) == [4100]
+    theirs.refuse_offer(pair.now, 491)
+    accept_at_once(pair)
+    pair.run(10.0)
+    assert ports(pair) == [4100, 4100]
+    assert len(pair.phone.of(OfferAnswered)) == 1
+    assert not pair.phone.of(OfferRefused)
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_refresh_that_had_to_wait_repeats_the_description_then_in_force(crossed: bool) -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    if crossed:
+        ours.repeat_offer(pair.now)
+        pair.run(0.2)
+        theirs.refuse_offer(pair.now, 491)
+    theirs.reoffer(Negotiation(SERVER[0], 5100, 2, loopback=False).offer(), pair.now)
+    pair.run(0.2)
+    if not crossed:
+        ours.repeat_offer(pair.now)
+    answer = Negotiation(PHONE[0], 4500, 1, loopback=False).answer(pair.phone.of(OfferReceived)[0].body)[0]
+    ours.accept_offer(answer, pair.now)
+    accept_at_once(pair)
+    pair.run(10.0)
+    assert ports(pair) == ([4000, 4500] if crossed else [4500])
+
+
+def test_a_refresh_does_not_repeat_a_description_that_the_peer_refused() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    ours.reoffer(offer(4100), pair.now)
+    pair.run(0.2)
+    theirs.refuse_offer(pair.now)
+    pair.run(0.2)
+    ours.repeat_offer(pair.now)
+    pair.run(0.2)
+    assert ports(pair) == [4100, 4000]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_an_offer_stands_for_a_refresh_that_becomes_due_beside_it_unless_it_is_refused(accepted: bool) -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    ours.reoffer(offer(4100), pair.now)
+    ours.repeat_offer(pair.now)
+    pair.run(0.2)
+    if accepted:
+        accept_later(pair, theirs)
+    else:
+        theirs.refuse_offer(pair.now)
+    accept_at_once(pair)
+    pair.run(10.0)
+    assert ports(pair) == ([4100] if accepted else [4100, 4000])
