@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from callagent.rtp import sender as sender_module
 from callagent.rtp.codec import PCMA, PCMU, Codec, RtpParameters, open_codec
 from callagent.rtp.packet import FRAMES_PER_DIGIT, RtpPacket, TelephoneEvent
 from callagent.rtp.sender import RtpSender
@@ -141,6 +147,51 @@ def test_keys_between_longer_packets_and_a_return_to_short_ones_keep_time() -> N
     sender.use(RtpParameters(PCMU, 101))
     (short,) = frames(sender, 1)
     assert ((short.timestamp - start) & 0xFFFFFFFF, len(short.payload)) == (14 * 160, 160)
+
+
+def interrupted(step: int, interrupt: Callable[[], None], work: Callable[[], bytes]) -> tuple[bytes, bool]:
+    """Do `work` and, before its line number `step` in the sender's module, `interrupt`, as another thread might.
+
+    The second value says whether the work has so many lines.
+    """
+    lines = itertools.count()
+    traced, reached = sys.gettrace(), False
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal reached
+        if frame.f_code.co_filename != sender_module.__file__:
+            return None
+        if event == "line" and next(lines) == step:
+            reached = True
+            sys.settrace(None)
+            interrupt()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        done = work()
+    finally:
+        sys.settrace(traced)
+    return done, reached
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_an_offer_in_the_middle_of_a_packet_leaves_it_whole(before: int) -> None:
+    other = RtpParameters(PCMA, 101, packet_frames=2)
+    for step in itertools.count():
+        sender = RtpSender(PCMU)
+        sender.use(RtpParameters(PCMU, 101, packet_frames=3))
+        collected = [sender.frame_to_send(tone(index)) for index in range(before)]
+        assert collected == [b""] * before
+        datagram, reached = interrupted(step, partial(sender.use, other), partial(sender.frame_to_send, tone(before)))
+        if not reached:
+            break
+        datagrams = [datagram, *(sender.frame_to_send(tone(9)) for _ in range(6))]
+        sent = [RtpPacket.parse(each) for each in datagrams if each]
+        # A packet is one of the old kind or of the new kind, and nothing is missing in it.
+        assert {(each.payload_type, len(each.payload)) for each in sent} <= {(0, 480), (8, 320)}
+        assert all(each.payload_type == 8 for each in sent[1:])
+    assert step > 10
 
 
 @pytest.mark.parametrize("name", ["G722", "OPUS"])
