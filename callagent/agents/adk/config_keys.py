@@ -265,8 +265,10 @@ def reference_problem(path: str, package: str) -> str:
     if head == PHONE_PACKAGE and len(parts) == 2:
         return ""
     # A YAML file must not reach `os.system` or a YAML loader, but only the project's own names.
-    if head in sys.stdlib_module_names or head in _REFUSED:
+    if head in sys.stdlib_module_names:
         return f"'{path}' is not in the project: agents may not refer to Python's own modules"
+    if head in _REFUSED:
+        return f"'{path}' is not in the project: agents may not refer to the package '{head}'"
     return f"'{path}' is not in the project: a path that begins with '{package}.' is needed"
 
 
@@ -280,12 +282,19 @@ def phone_problems(name: str, options: Mapping[str, object]) -> Iterator[tuple[t
     for key, value in options.items():
         if key not in known:
             yield ("args", str(key)), f"there is no such key; the keys are {', '.join(known)}"
-        elif not isinstance(value, (int, float) if known[key] is float else known[key]):
+        elif not _is_option(value, known[key]):
             yield ("args", str(key)), f"{known[key].__name__} is needed but got {type(value).__name__}"
     if name == HAND_OFF and options.get("method", "refer") not in HANDOFF_METHODS:
         yield ("args", "method"), f"one of {', '.join(HANDOFF_METHODS)} is needed"
     if name == HAND_OFF and not options.get("destination"):
         yield ("args",), "the key 'destination' is missing"
+
+
+def _is_option(value: object, kind: type) -> bool:
+    # In Python true and false are whole numbers; in a document they are not.
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def absolute_reference(path: str, package: str) -> str:
