@@ -22,6 +22,7 @@ _MILLISECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_NANOS = 2**63
 """A duration is a signed integer of 64 bits."""
+_SMALLEST_INT = -(2**63)
 # The range of the specification: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999999999Z.
 _FIRST = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND
 _LAST = int((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND + _SECOND - 1
@@ -244,6 +245,18 @@ def _divide(left: object, right: object) -> object:
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
+def _remainder(left: float, right: float) -> int:
+    """Return the remainder, which has the sign of the dividend, as in CEL. Raises ValueError where CEL overflows."""
+    if not isinstance(left, int) or not isinstance(right, int):
+        return int(math.fmod(left, right))
+    # The quotient would be one more than the largest integer; CEL counts that as an error of `%` as well.
+    if left == _SMALLEST_INT and right == -1:
+        raise ValueError("the remainder is out of range")
+    # Python's `%` takes the sign of the divisor, and a float is exact only to 2**53.
+    remainder = abs(left) % abs(right)
+    return -remainder if left < 0 else remainder
+
+
 OPERATORS: Mapping[str, Callable[..., object]] = {
     "==": _equal,
     "!=": lambda left, right: not _equal(left, right),
@@ -256,8 +269,7 @@ OPERATORS: Mapping[str, Callable[..., object]] = {
     "-": lambda left, right: left - right,
     "*": _multiply,
     "/": _divide,
-    # The remainder has the sign of the dividend, as in CEL; Python's `%` takes the sign of the divisor.
-    "%": lambda left, right: int(math.fmod(left, right)),
+    "%": _remainder,
     "[]": lambda left, right: left[right],
 }
 
