@@ -330,7 +330,8 @@ class PlatformCode:
         actions = {**before.actions, **after.actions, "skip_summarization": self._ends_turn(call.tool.name)}
         delta = {**(before.actions.get("state_delta") or {}), **(after.actions.get("state_delta") or {})}
         removed = [*(before.actions.get("removed") or ()), *(after.actions.get("removed") or ())]
-        return CodeAnswer(after.returned or done, actions={**actions, "state_delta": delta, "removed": removed})
+        result = done if after.returned is None else after.returned
+        return CodeAnswer(result, actions={**actions, "state_delta": delta, "removed": removed})
 
     def _runs_here(self, name: str) -> bool:
         """Return whether a tool is a system tool or a widget, which run here and not in the worker."""

@@ -167,6 +167,27 @@ async def test_a_callback_fills_in_the_parameters_of_end_session(tmp_path: Path)
         )
 
 
+@pytest.mark.parametrize(("returned", "result"), [("{}", {}), ("None", {"status": "ok"}), ("{'a': 1}", {"a": 1})])
+async def test_any_dictionary_of_an_after_tool_callback_is_the_result_of_a_system_tool(
+    tmp_path: Path, returned: str, result: dict[str, Any]
+) -> None:
+    source = f"""
+        def after_tool_callback(tool, input, callback_context, tool_response):
+            return {returned}
+    """
+    app = write_app(
+        tmp_path, callbacks={"after_tool": source}, tools={"hours": "def hours():\n    return {'open': 9}\n"}
+    )
+    call = {
+        "calls": [{"name": "hours", "arguments": {}}, {"name": "customize_response", "arguments": {"content": "Hm?"}}]
+    }
+    async with driven(app, call, {"text": "Yes."}) as agent:
+        actions = await agent.says("Hello.")
+        assert results(actions)["customize_response"] == result
+        # The rule is the same for the app's own tools.
+        assert results(actions)["hours"] == (result if returned != "None" else {"open": 9})
+
+
 async def test_nested_changes_of_variables_are_kept(tmp_path: Path) -> None:
     tools = {
         "fill": """
