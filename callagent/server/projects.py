@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from callagent.agents import AgentProject, CheckReport, Finding
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, is_adk_project, load_adk_project
-from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
+from callagent.agents.cx import CxProject, check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
 from callagent.agents.flows import (
     ExternalExchange,
     FileMemory,
@@ -343,9 +343,11 @@ class Router:
         found = (one for key, one in self._projects.items() if (one.name, key[1]) == (name, environment))
         return next(found, None)
 
-    def environment(self, name: str) -> str:
-        """Return the environment in which the project of that name was opened."""
-        return next((key[1] for key, project in self._projects.items() if project.name == name), "sandbox")
+    def environment(self, project: AgentProject) -> str:
+        """Return the environment in which this very project was opened, or the app that it is a deployment of."""
+        # Not by its name, which a project has in all environments, and another project may have as well.
+        opened = project.deployment_of or project if isinstance(project, CxProject) else project
+        return next((key[1] for key, each in self._projects.items() if each is opened), "sandbox")
 
     def projects(self) -> Sequence[AgentProject]:
         return list(self._projects.values())

@@ -246,7 +246,7 @@ class Server:
 
     def hold_session(self, leg: CallLeg, project: AgentProject, watcher: TurnWatcher) -> asyncio.Task[None]:
         """Run a call of the Session API, which was admitted, with the project that its client chose."""
-        return self._begin(leg, Route(project, self._router.environment(project.name)), watcher)
+        return self._begin(leg, Route(project, self._router.environment(project)), watcher)
 
     async def dial(self, request: DialRequest) -> str:
         """Place a call; return its identifier. The project is that of the number it comes from.

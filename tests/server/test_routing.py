@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from callagent.agents.cx import CxProject
 from callagent.config import Config, Number, Target
 from callagent.errors import ProjectError, UserError
 from callagent.models import open_model
-from callagent.server.projects import Router
+from callagent.server.projects import Route, Router
+from callagent.server.server import Server
+from tests.agents.cx.format.test_deployments import APP, deployed
 
 PROJECTS = Path(__file__).parents[1] / "projects"
 MILL, FERRY = PROJECTS / "mill", PROJECTS / "ferry"
@@ -59,6 +62,32 @@ async def test_a_project_is_opened_once_for_each_environment() -> None:
         assert three
         assert one.project is two.project
         assert one.project is not three.project
+
+
+async def test_a_project_has_the_environment_in_which_it_was_opened_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = (Number(number="1", project=str(MILL)), Number(number="2", project=str(MILL), environment="live"))
+    begun: list[Route] = []
+    monkeypatch.setattr(Server, "_begin", lambda self, leg, route, watcher: begun.append(route))
+    async with AsyncExitStack() as stack:
+        server = Server.__new__(Server)
+        server._router = await opened(stack, *numbers)
+        projects = server._router.projects()
+        for project in projects:
+            server.hold_session(None, project, lambda event: None)  # type: ignore[arg-type]
+        assert [each.name for each in projects] == [projects[0].name] * 2
+        assert [(each.project, each.environment) for each in begun] == [(projects[0], "sandbox"), (projects[1], "live")]
+
+
+async def test_a_deployment_has_the_environment_of_its_app(tmp_path: Path) -> None:
+    app = deployed(tmp_path, appVersion=f"{APP}/versions/v1").parent.parent
+    numbers = (Number(number="1", project=str(app)), Number(number="2", project=str(app), environment="live"))
+    async with AsyncExitStack() as stack:
+        router = await opened(stack, *numbers)
+        for project, environment in zip(router.projects(), ("sandbox", "live"), strict=True):
+            assert isinstance(project, CxProject)
+            deployment = await project.deployed("phone")
+            assert deployment is not project
+            assert router.environment(deployment) == environment
 
 
 async def test_a_project_that_cannot_be_opened_stops_the_server_and_frees_the_others(tmp_path: Path) -> None:

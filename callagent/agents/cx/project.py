@@ -164,6 +164,8 @@ class CxProject:
         self._deployments = exported.deployments()
         self._deployed: dict[str, CxProject] = {}
         """Projects of other deployments, each loaded when a session first names it."""
+        self.deployment_of: CxProject | None = None
+        """The project that was asked for this deployment; None for a project that was opened by itself."""
         self._deployment_lock = asyncio.Lock()
         self.app = self._first_version.app
         self.name = self.app.name
@@ -195,6 +197,7 @@ class CxProject:
                 project = await asyncio.to_thread(self._make_project, replace(self._exported, deployment=folder))
                 # The records of all deployments have the app's name.
                 project.name = self.name
+                project.deployment_of = self
                 await project.prepare()
                 self._deployed[folder] = project
             return self._deployed[folder]
