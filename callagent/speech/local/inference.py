@@ -134,17 +134,28 @@ def encode(message: Message) -> bytes:
 
 async def read_message(reader: asyncio.StreamReader) -> Message:
     """Return the next message. Raises `EOFError` at the end, `ValueError` for an invalid message."""
-    size = int.from_bytes(await reader.readexactly(4), "little")
-    if size > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a message of {size} bytes is not valid: the limit is {MAX_MESSAGE_BYTES}")
+    size = _message_size(await reader.readexactly(4))
     return _decoder.decode(await reader.readexactly(size))
 
 
 def read_messages(connection: socket.socket) -> Iterator[Message]:
-    """Yield messages until the other side closes; blocks."""
+    """Yield messages until the other side closes; blocks. Raises `ValueError` for an invalid message."""
     with connection.makefile("rb") as stream:
         while len(prefix := stream.read(4)) == 4:
-            yield _decoder.decode(stream.read(int.from_bytes(prefix, "little")))
+            size = _message_size(prefix)
+            body = stream.read(size)
+            # The other side has closed, or was killed, before it had written the whole message.
+            if len(body) < size:
+                return
+            yield _decoder.decode(body)
+
+
+def _message_size(prefix: bytes) -> int:
+    """Return the length of the message after its first four bytes. Raises `ValueError` if it is too long."""
+    size = int.from_bytes(prefix, "little")
+    if size > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {size} bytes is not valid: the limit is {MAX_MESSAGE_BYTES}")
+    return size
 
 
 ENVIRONMENT = {

@@ -391,6 +391,26 @@ def test_the_process_reads_until_the_core_closes() -> None:
         assert list(inference.read_messages(theirs)) == small
 
 
+@pytest.mark.parametrize("missing", [1, 5])
+def test_the_process_ends_where_the_core_is_cut_off_in_a_message(missing: int) -> None:
+    ours, theirs = socket.socketpair()
+    whole, cut = inference.Failed(1, "first"), inference.Failed(2, "second")
+    with theirs:
+        with ours:
+            ours.sendall(inference.encode(whole) + inference.encode(cut)[:-missing])
+        assert list(inference.read_messages(theirs)) == [whole]
+
+
+def test_the_process_refuses_a_message_that_is_too_long_before_it_reads_it() -> None:
+    ours, theirs = socket.socketpair()
+    # The other side stays open: a reader that waits for the body would wait for ever.
+    theirs.settimeout(5)
+    with ours, theirs:
+        ours.sendall((inference.MAX_MESSAGE_BYTES + 1).to_bytes(4, "little"))
+        with pytest.raises(ValueError, match="is not valid"):
+            next(inference.read_messages(theirs))
+
+
 async def test_what_is_no_message_is_refused() -> None:
     reader = asyncio.StreamReader()
     reader.feed_data((inference.MAX_MESSAGE_BYTES + 1).to_bytes(4, "little"))
