@@ -144,7 +144,7 @@ class Call:
             conversation.agent = await self._project.open(self.leg.info, self._persistence.write_metric)
         except Exception as error:
             # The boundary of a project: whatever kept it from opening, the caller goes to the fallback if there is one.
-            if not conversation.fallback.use_without_agent():
+            if not conversation.fallback.end_at_target():
                 raise
             self._recorder.error("agent", str(error), self._loop.time())
         await stack.enter_async_context(self._turns)

@@ -93,7 +93,7 @@ class Conversation:
     def act(self, number: int, action: agents.Action) -> None:
         """Carry out one action of the agent's reply `number`.
 
-        Reports of an interrupted reply are recorded; its other actions are dropped.
+        Of an interrupted reply, only lasting actions are carried out (`perform_lasting`).
         """
         now = self._loop.time()
         if self._actions.perform_lasting(action, now):
@@ -133,7 +133,7 @@ class Conversation:
         self.fallback.count_failure(role)
         self.fall_back()
         if role == "recognizer":
-            # What the caller said is lost. An empty turn has the agent ask again at once.
+            # What the caller said is lost. An empty turn for it has the agent ask again at once.
             self._turns.stop_waiting()
 
     def tokens_refused(self, detail: str) -> None:
@@ -155,7 +155,7 @@ class Conversation:
         """Have the agent reply, unless its part is over."""
         if self._machine.state is not CallState.TALKING:
             return
-        # The last failure that a provider is allowed may have come while no reply was running.
+        # Providers may have failed too often during a transfer, when `fall_back` does nothing.
         self.fall_back()
         if self.fallback.ending is None:
             self.replies.start(partial(self._opened_agent.reply, turn))
@@ -163,7 +163,7 @@ class Conversation:
 
     def say_fillers_until_answer(self) -> None:
         """Say words of patience, if the settings ask for them, until the agent's next words are there."""
-        # They are for agents that have no fillers of their own, which would come first (`turns/fillers.py`).
+        # The agent's own fillers come before these (`turns/fillers.py`).
         if self._settings.filler_after:
             self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
 
@@ -325,7 +325,7 @@ class Fallback:
         target, self._target = self._target, ""
         return agents.Handoff(target, reason, "refer") if target else None
 
-    def use_without_agent(self) -> bool:
+    def end_at_target(self) -> bool:
         """Let the call end at the target, because the project could not be opened; return whether there is one."""
         self.ending = self.take_handoff("agent_failed")
         return self.ending is not None

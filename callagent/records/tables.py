@@ -80,12 +80,13 @@ CREATE TABLE IF NOT EXISTS metrics_daily (
 ) STRICT, WITHOUT ROWID"""
 
 
-def _bucket(row: str) -> str:
-    return f"coalesce({row}response_ms / 50, {NO_RESPONSE})"
+def _bucket(prefix: str) -> str:
+    """Return the SQL of a turn's bucket, one for each 50 ms of response time."""
+    return f"coalesce({prefix}response_ms / 50, {NO_RESPONSE})"
 
 
-_ADDED = ", ".join(f"coalesce(NEW.{stage}, 0), NEW.{stage} IS NOT NULL" for stage in STAGES)
-_SUMMED = ", ".join(f"sum(coalesce({stage}, 0)), count({stage})" for stage in STAGES)
+_STAGE_VALUES = ", ".join(f"coalesce(NEW.{stage}, 0), NEW.{stage} IS NOT NULL" for stage in STAGES)
+_STAGE_SUMS = ", ".join(f"sum(coalesce({stage}, 0)), count({stage})" for stage in STAGES)
 
 
 def _metric_key(row: str) -> str:
@@ -109,7 +110,7 @@ _TRIGGERS = (
     f"CREATE TRIGGER IF NOT EXISTS metric_deleted AFTER DELETE ON metrics BEGIN {_DROP_METRIC} END",
     f"CREATE TRIGGER IF NOT EXISTS metric_changed AFTER UPDATE ON metrics BEGIN {_DROP_METRIC} {_ADD_METRIC} END",
     f"""CREATE TRIGGER IF NOT EXISTS turn_added AFTER INSERT ON turns BEGIN
-    INSERT INTO turns_daily VALUES (NEW.day, NEW.project_id, {_bucket("NEW.")}, 1, {_ADDED})
+    INSERT INTO turns_daily VALUES (NEW.day, NEW.project_id, {_bucket("NEW.")}, 1, {_STAGE_VALUES})
     ON CONFLICT (day, project_id, bucket) DO UPDATE SET turns = turns + 1, {
         ", ".join(f"{name} = {name} + excluded.{name}" for stage in STAGES for name in (stage, f"{stage}_turns"))
     };
@@ -125,7 +126,8 @@ _TRIGGERS = (
     END""",
 )
 _FILL_DAILY = (
-    f"INSERT INTO turns_daily SELECT day, project_id, {_bucket('')}, count(*), {_SUMMED} FROM turns GROUP BY 1, 2, 3"
+    f"INSERT INTO turns_daily SELECT day, project_id, {_bucket('')}, count(*), {_STAGE_SUMS} FROM turns"
+    " GROUP BY 1, 2, 3"
 )
 _FILL_METRICS_DAILY = (
     f"INSERT INTO metrics_daily SELECT {_metric_key('metrics')}, count(*) FROM metrics GROUP BY 1, 2, 3, 4"

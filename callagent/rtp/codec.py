@@ -165,9 +165,9 @@ class RtpParameters:
     """Payload type of the digits that we send; None: the peer accepts no telephone events."""
     telephone_event_rate: int = 8000
     """Hertz in which the durations of digits are counted."""
-    own_payload_type: int | None = None
-    """Payload type that the peer sends its audio as, if it is not the one that we send."""
-    own_telephone_event: int | None = None
+    offered_payload_type: int | None = None
+    """Payload type that our offer gave the codec: the peer may send it although its answer names another."""
+    offered_telephone_event: int | None = None
     comfort_noise: int = COMFORT_NOISE
     packet_frames: int = 1
     """Frames in each of our packets, as the peer asks for by `a=ptime`."""
@@ -182,9 +182,9 @@ class RtpParameters:
 
     @property
     def audio_types(self) -> frozenset[int]:
-        return frozenset((self.codec.payload_type, self.own_payload_type or self.codec.payload_type))
+        return frozenset((self.codec.payload_type, self.offered_payload_type or self.codec.payload_type))
 
     @property
     def event_types(self) -> frozenset[int]:
-        own, theirs = self.own_telephone_event, self.telephone_event
-        return frozenset(number for number in (own, theirs) if number is not None)
+        numbers = (self.offered_telephone_event, self.telephone_event)
+        return frozenset(number for number in numbers if number is not None)

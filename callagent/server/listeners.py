@@ -18,7 +18,7 @@ from aiohttp.web import AppRunner
 from callagent.carriers import open_carriers
 from callagent.config import Address, Config, SipSettings, Trunk, plain_address
 from callagent.errors import ConfigError, UserError
-from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegFactory, TrunkMedia, any_trunk
+from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegFactory, TrunkMedia, default_media
 from callagent.log import get_logger
 from callagent.rtp import Pump, RtpPorts
 from callagent.server.local_server import LocalServer
@@ -205,7 +205,7 @@ def media_settings_of(sip: SipSettings) -> MediaOfTrunk:
         )
         for trunk in sip.trunks
     }
-    return lambda name: known.get(name) or any_trunk(name)
+    return lambda name: known.get(name) or default_media(name)
 
 
 def digest_settings_of(sip: SipSettings) -> DigestSettings | None:

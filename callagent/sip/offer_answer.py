@@ -104,9 +104,9 @@ class Agreement:
     payload_type: int = 0
     """The payload type of the audio that we send."""
     telephone_event_rate: int = 8000
-    own_payload_type: int | None = None
+    offered_payload_type: int | None = None
     """The payload type that our offer gave the codec: the peer may send it although its answer names another."""
-    own_telephone_event: int | None = None
+    offered_telephone_event: int | None = None
     comfort_noise: int | None = None
     packet_time: int = FRAME_TIME
     """Milliseconds of audio in a packet that we send."""
@@ -196,8 +196,8 @@ class Negotiation:
         own = {encoding: int(number) for number, encoding in ours.encodings().items()}
         return replace(
             agreement,
-            own_payload_type=next((own[each] for each in own if _ENCODINGS.get(each) == agreement.codec), None),
-            own_telephone_event=own.get(f"{_EVENT_PREFIX}{agreement.telephone_event_rate}"),
+            offered_payload_type=next((own[each] for each in own if _ENCODINGS.get(each) == agreement.codec), None),
+            offered_telephone_event=own.get(f"{_EVENT_PREFIX}{agreement.telephone_event_rate}"),
         )
 
     # Choosing

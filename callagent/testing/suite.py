@@ -1,7 +1,7 @@
 """The tests of `callagent test`: a flow project's test cases, each of them a conversation, and an app's own tests.
 
-An app's tests are tool tests, goldens and simulations; its tools answer with their fakes. Lines of a file or a language
-model play the caller; a model also judges the statements that a test makes about the conversation.
+An app's tests are tool tests, goldens and simulations; its tools answer with their fakes. The caller's words come from
+a file or a language model; a model also judges the statements that a test makes about the conversation.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SuiteSetup:
     """The agent's model; a caller file can replace it."""
     settings: FlowSettings
     simulator: LanguageModel | None
-    """The model that plays the caller and judges; None: callers need a caller file, and only its judges judge."""
+    """The model that plays the caller and judges; None: a caller file has the lines, and may have judges."""
     caller_file: Mapping[str, CallerFileEntry]
 
 
@@ -150,7 +150,7 @@ def _test_settings(settings: FlowSettings, case: TestCase) -> FlowSettings:
         at=case.at,
         integration_attributes=case.integration_attributes or None,
         api_mocks=mocks,
-        # A test sends no messages, which are then only in its record, and remembers no callers.
+        # Messages of a test are recorded but not sent, and its caller is not remembered.
         senders={},
         memory=None,
     )

@@ -33,8 +33,8 @@ HEADERS: Final = {
 }
 _MAX_HASHES = 2
 """Passwords that are hashed at the same time: each takes 16 MB and a core, which the calls need."""
-_MAX_CREDENTIALS = 1000
-"""Characters of all texts of a login together."""
+_MAX_LOGIN_CHARACTERS = 1000
+"""Characters of name and password together, or of a link."""
 
 
 async def protect(_: web.Request, response: web.StreamResponse) -> None:
@@ -73,7 +73,7 @@ class Pages:
 
     async def log_in(self, request: web.Request) -> web.Response:
         """Log in by name and password. Raises 401, and 429 after too many failures."""
-        self._require_kept_cookies(request)
+        self._check_cookie_is_kept(request)
         name, password = await _read_texts(request, "name", "password")
         address, began = self._access.client_address(request), monotonic()
         # The attempt counts before its password is checked: otherwise many attempts at once would all be let through.
@@ -91,7 +91,7 @@ class Pages:
 
     async def follow_link(self, request: web.Request) -> web.Response:
         """Log in by a link. Its secret stands behind `#`, so no request line, log or Referer contains it."""
-        self._require_kept_cookies(request)
+        self._check_cookie_is_kept(request)
         (link,) = await _read_texts(request, "link")
         local = self._access.local
         if local is None or not local.take_link(link, monotonic()):
@@ -107,7 +107,7 @@ class Pages:
             raise web.HTTPForbidden(text="login links need a server without [[users]]; log in with name and password")
         return web.json_response({"link": local.make_link(monotonic())})
 
-    def _require_kept_cookies(self, request: web.Request) -> None:
+    def _check_cookie_is_kept(self, request: web.Request) -> None:
         """Raise 403 if the browser would drop the cookie: the login would seem to work and have no effect."""
         if self._access.secure and drops_secure_cookies(request):
             raise web.HTTPForbidden(
@@ -144,9 +144,9 @@ async def _read_texts(request: web.Request, *names: str) -> list[str]:
         texts = [sent[name] for name in names]
     except (ValueError, KeyError, TypeError, RecursionError):
         texts = []
-    if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _MAX_CREDENTIALS:
+    if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _MAX_LOGIN_CHARACTERS:
         raise web.HTTPBadRequest(
-            text=f"give {' and '.join(names)} as text of at most {_MAX_CREDENTIALS} characters in all"
+            text=f"give {' and '.join(names)} as text of at most {_MAX_LOGIN_CHARACTERS} characters in all"
         )
     # A lone surrogate, which JSON may hold, cannot be hashed.
     return [text.encode("utf-8", "replace").decode() for text in texts]

@@ -77,12 +77,12 @@ OnClose = Callable[["ProcessLease", ZygoteProcess | None], Awaitable[None]]
 class ProcessLease:
     """A `Lease` with at most one worker process at any time. The next run replaces a worker that was killed or died."""
 
-    def __init__(self, fork: Fork, context: Plain, output_bytes: int, folder: PrivateFolder, on_close: OnClose) -> None:
+    def __init__(self, fork: Fork, context: Plain, output_limit: int, folder: PrivateFolder, on_close: OnClose) -> None:
         self._fork = fork
         self._folder = folder
         self._context = context
         self._on_close = on_close
-        self._output_bytes_left = output_bytes
+        self._output_bytes_left = output_limit
         self._checkpoint: dict[str, bytes] = {}
         self._link: _WorkerConnection | None = None
         self._zygote: ZygoteProcess | None = None
@@ -90,7 +90,8 @@ class ProcessLease:
         self._needs_replacement = False
         """A worker was killed or died and has no successor yet."""
         self._closed = False
-        self._ending: list[asyncio.Future[int]] = []
+        self._exits: list[asyncio.Future[int]] = []
+        """Exit statuses of ended workers."""
 
     @property
     def pid(self) -> int | None:
@@ -107,7 +108,7 @@ class ProcessLease:
         WORKER_FIGURES.replaced += self._needs_replacement
         self._needs_replacement = False
         with ExitStack() as undo:
-            undo.callback(self._end_worker, link)
+            undo.callback(self._end_process, link)
             await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
             undo.pop_all()
         self._link = link
@@ -137,7 +138,7 @@ class ProcessLease:
         if self._closed:
             return
         self._closed = True
-        self._discard_worker()
+        self._end_worker()
         await self._wait_ended()
         await self._folder.remove()
         await self._on_close(self, self._zygote)
@@ -145,7 +146,7 @@ class ProcessLease:
     async def _wait_ended(self) -> None:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                for ended in self._ending:
+                for ended in self._exits:
                     await asyncio.shield(ended)
         except TimeoutError:
             log.warning("worker_did_not_end")
@@ -158,7 +159,7 @@ class ProcessLease:
         excess = await self._folder.find_excess()
         if excess:
             self._needs_replacement = True
-            self._discard_worker()
+            self._end_worker()
             await self._wait_ended()
             await self._folder.clear()
         return excess
@@ -169,7 +170,7 @@ class ProcessLease:
             WORKER_FIGURES.died += 1
             log.warning("worker_ended_between_functions", status=await self._link.status())
             self._needs_replacement = True
-            self._discard_worker()
+            self._end_worker()
         if self._link is None:
             await self.start()
 
@@ -181,7 +182,7 @@ class ProcessLease:
         with ExitStack() as undo:
             # If anything else is raised, such as a cancellation or an error of `on_message`, the process may still be
             # at work: it is discarded, and the next run starts another one from the checkpoint.
-            undo.callback(self._discard_worker)
+            undo.callback(self._end_worker)
             try:
                 async with deadline:
                     answer = await self._exchange(request, on_message)
@@ -197,7 +198,7 @@ class ProcessLease:
         lines = self._link.output.take_lines() if self._link is not None else []
         if failure is not None:
             self._needs_replacement = True
-            self._discard_worker()
+            self._end_worker()
         for line in lines:
             await _deliver({"type": "output", "text": line}, on_message)
         if failure is not None:
@@ -221,15 +222,15 @@ class ProcessLease:
             elif kind == "ask" and isinstance(payload, dict):
                 await link.send("reply", number, await _make_reply(payload, on_message))
 
-    def _discard_worker(self) -> None:
+    def _end_worker(self) -> None:
         if self._link is not None:
-            self._end_worker(self._link)
+            self._end_process(self._link)
             self._link = None
 
-    def _end_worker(self, link: _WorkerConnection) -> None:
+    def _end_process(self, link: _WorkerConnection) -> None:
         WORKER_FIGURES.live -= 1
-        self._ending = [ended for ended in self._ending if not ended.done()]
-        self._ending.append(link.process.ended)
+        self._exits = [ended for ended in self._exits if not ended.done()]
+        self._exits.append(link.process.ended)
         self._output_bytes_left = max(link.output.bytes_left, 0)
         link.close()
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.sip.leg import ANY_MEDIA, rtp_parameters
+from callagent.legs.sip.leg import DEFAULT_MEDIA, rtp_parameters
 from callagent.rtp import Pump, RtpPorts, RtpSession
 from callagent.sip import (
     CallAnswered,
@@ -46,7 +46,7 @@ class Stand:
     def connect(self, body: bytes) -> None:
         agreement = self.negotiation.accept(body)
         assert agreement.remote is not None
-        self.session.connect(agreement.remote, rtp_parameters(agreement, ANY_MEDIA))
+        self.session.connect(agreement.remote, rtp_parameters(agreement, DEFAULT_MEDIA))
 
     async def hear(self, frames: int = 25) -> None:
         self.clear = 0

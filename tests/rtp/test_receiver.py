@@ -244,7 +244,7 @@ def test_a_lost_packet_is_bridged_from_both_sides() -> None:
 
 def test_both_numbers_of_a_codec_are_heard_when_the_answer_chose_another() -> None:
     receiver = RtpReceiver(RtpParameters(PCMU), 0.0)
-    receiver.connect(PEER, RtpParameters(PCMU, 101, own_payload_type=96, own_telephone_event=97), 0.0)
+    receiver.connect(PEER, RtpParameters(PCMU, 101, offered_payload_type=96, offered_telephone_event=97), 0.0)
     payload = PCMU.encode(tone(0))
     assert receiver.receive(bytes(RtpPacket(0, 1, 0, 7, payload)), PEER, 0.0) == [decoded(0)]
     assert receiver.receive(bytes(RtpPacket(96, 2, 160, 7, payload)), PEER, 0.02) == [decoded(0)]

@@ -117,8 +117,8 @@ def test_an_offer_names_every_codec_of_the_trunk_and_an_answer_may_choose_other_
     assert b"m=audio 5000 RTP/AVP 107 8 101 103 13\r\n" in ours.offer()
     more = ("a=rtpmap:120 opus/48000/2", "a=rtpmap:121 telephone-event/48000")
     agreement = ours.accept(offer("m=audio 4000 RTP/AVP 120 121", *more))
-    assert (agreement.payload_type, agreement.own_payload_type) == (120, 107)
-    assert (agreement.telephone_event, agreement.own_telephone_event) == (121, 103)
+    assert (agreement.payload_type, agreement.offered_payload_type) == (120, 107)
+    assert (agreement.telephone_event, agreement.offered_telephone_event) == (121, 103)
 
 
 # RTCP
@@ -284,7 +284,7 @@ def test_our_own_offer_within_a_call_has_the_peers_lines_numbers_and_order() -> 
     assert again.media[1].formats == ("96", "97")
     assert again.media[1].direction is Direction.SENDONLY
     agreement = ours.accept(body.replace(b"video 4100", b"video 0"))
-    assert agreement.payload_type == agreement.own_payload_type == 96
+    assert agreement.payload_type == agreement.offered_payload_type == 96
 
 
 def test_a_line_in_use_is_taken_before_one_that_comes_to_it() -> None:

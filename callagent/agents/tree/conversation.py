@@ -14,7 +14,7 @@ from callagent.agents.kernel import Vault
 from callagent.agents.tree.call_storage import Artifacts, CallStorage, Files, Memory
 from callagent.agents.tree.events import USER, Content, Event, PlainObject, calls, parts, responses, text_content, texts
 from callagent.agents.tree.nodes import LlmNode, Node
-from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
+from callagent.agents.tree.transfer import may_begin_turn, transfer_targets
 from callagent.agents.tree.worker_protocol import StateChanges
 from callagent.json_values import MutableJsonObject
 
@@ -242,7 +242,7 @@ class Conversation:
             if event.author == self.root.name:
                 return self.root
             node = self.root.find(event.author)
-            if node is not None and keeps_conversation(node):
+            if node is not None and may_begin_turn(node):
                 return node
         return self.root
 
@@ -289,7 +289,7 @@ class Conversation:
             return None
         targets = transfer_targets(source)
         named = (node for node in targets if node.name == event.actions.transfer_to_agent)
-        return next((node for node in named if keeps_conversation(node)), None)
+        return next((node for node in named if may_begin_turn(node)), None)
 
     def _author_of_call(self, identifier: str) -> Node | None:
         for event in reversed(self.events):

@@ -32,7 +32,7 @@ class Answer:
     parts: list[dict[str, Any]] = field(default_factory=list)
     first_token: float | None = None
     usage: Usage = _NO_USAGE
-    spoken: bool = False
+    speaks_sentences: bool = False
     """Whether each sentence is spoken as soon as it is complete."""
     sentences: list[str] = field(default_factory=list)
     """The sentences that were spoken."""
@@ -41,7 +41,7 @@ class Answer:
     splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
 
     def feed(self, delta: Delta, now: float, new_id: str) -> list[str]:
-        """Add a piece of the stream, its tool call with the identifier `new_id`; return the completed sentences."""
+        """Add a piece of the stream; its tool call gets the identifier `new_id`. Return the completed sentences."""
         if self.first_token is None and (delta.text or delta.tool_call):
             self.first_token = now
         self.usage = delta.usage or self.usage
@@ -146,7 +146,7 @@ async def _request(run: Run, node: LlmNode) -> ModelRequest:
 
 
 async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
-    """Run the before-model callbacks; return the content with which one answers in the model's place, or None."""
+    """Run the before-model callbacks; return the content with which they replace the model's answer, or None."""
     if not node.callbacks.get(CallbackPoint.BEFORE_MODEL):
         return None
     answer = await finish_despite_interruption(
@@ -169,12 +169,12 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
     has_callbacks = bool(node.callbacks.get(CallbackPoint.AFTER_MODEL))
     answer = Answer(asyncio.get_running_loop().time())
     # Parallel branches would speak across each other, and callbacks may still replace the answer.
-    answer.spoken = run.speaks and not run.branch and not has_callbacks and node.output_schema is None
+    answer.speaks_sentences = run.speaks and not run.branch and not has_callbacks and node.output_schema is None
     try:
         await _stream(run, request, answer)
     except AnswerWithheld as error:
         # The words that the caller has heard cannot be taken back, so the history must contain them.
-        if answer.spoken and answer.parts:
+        if answer.speaks_sentences and answer.parts:
             _append_spoken(run, node, answer, Actions())
         content = await finish_despite_interruption(run, run.code.replace_withheld(run.invocation(node)))
         if content is None:
@@ -191,7 +191,7 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
             _append_spoken(run, node, answer, Actions())
         raise
     if not has_callbacks:
-        return answer.content, answer.spoken
+        return answer.content, answer.speaks_sentences
     subject = {"llm_response": {"content": answer.content}}
     after = await finish_despite_interruption(
         run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, subject)
@@ -203,9 +203,11 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
 
 
 def _append_spoken(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
-    """Add the text of an unfinished answer, of which the caller has heard a part, to the history."""
+    """Append an event with `actions`, and with the text of an unfinished answer if it was being spoken."""
     content = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
-    run.append(Event(node.name, content if content["parts"] and answer.spoken else None, actions), spoken=True)
+    run.append(
+        Event(node.name, content if content["parts"] and answer.speaks_sentences else None, actions), spoken=True
+    )
 
 
 async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
@@ -242,7 +244,7 @@ async def _speak_stream(run: Run, stream: AsyncGenerator[Delta, None], answer: A
 
 
 def _speak(run: Run, answer: Answer, sentences: Sequence[str]) -> None:
-    if answer.spoken:
+    if answer.speaks_sentences:
         answer.sentences += sentences
         for sentence in sentences:
             run.say(sentence)

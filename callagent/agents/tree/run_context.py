@@ -90,7 +90,7 @@ OnEvent = Callable[[PlainObject], Awaitable[None]]
 """Adds an event of a code agent to the history; done when the awaitable ends."""
 
 RunChild = Callable[["ProjectCode", int], Awaitable[bool]]
-"""Runs an agent below a code agent, named by its `Node.code` number, with this project code; returns whether it
+"""Runs an agent below a code agent, by its `Node.code` number and with the given project code; returns whether it
 escalated."""
 
 
@@ -153,17 +153,16 @@ class Run:
     run_in_background: Callable[[asyncio.Task[object]], None]
     """Registers a task that goes on during the next turns, until the call ends."""
     add_ending: Callable[[Ending], None]
-    """Decides how the turn ends: by listening, a handoff or a hang-up."""
+    """Adds a way to end the turn: the first handoff or hang-up counts, else the last `Listen`."""
     run_agent: Callable[[Run, Node], Awaitable[bool]]
     """`run.run_agent`; a field because tools run agents and agents call tools."""
     branch: str = ""
     speaks: bool = True
     """False in an agent that runs as a tool: its words are the tool's result and are not spoken."""
     nested: bool = False
-    """Whether the agent runs below another one that waits for it.
+    """Whether an agent that transfers runs its after-agent callbacks, once the agent that it transferred to has ended.
 
-    True: an agent that transfers waits until the other agent has ended, and then runs its own after-agent callbacks.
-    False, as at the top of a tree: an agent that transfers has ended, and its after-agent callbacks do not run.
+    False, as at the top of an ADK tree: the transfer has ended it, and they do not run.
     """
     counters: Counters = field(default_factory=Counters)
 
@@ -183,7 +182,7 @@ class Run:
 
     def append(self, event: Event, *, spoken: bool = False) -> None:
         """Add an event to the history and speak its text, unless the caller has heard it already (`spoken`)."""
-        # The history comes before the words, because an interruption by the first word must find the event to correct.
+        # The event is appended before it is spoken: an interruption at the first word must find it, to correct it.
         event.branch, event.invocation_id = self.branch, self.invocation_id
         self.conversation.append(event)
         if not spoken and (event.content or {}).get("role") == "model":

@@ -105,7 +105,7 @@ def transfer_tool(targets: Sequence[Node]) -> Tool:
 
 
 def extend_transfer_path(path: Sequence[Node], target: Node) -> list[Node]:
-    """Return the path of this turn's transfers down the tree after one more transfer, to `target`.
+    """Return a turn's path down the tree, changed by a transfer from its last agent to `target`.
 
     The last agent of a path has the conversation; each agent before it transferred to one of its children. A transfer
     to a peer replaces the last agent, one to the parent removes it.
@@ -117,9 +117,9 @@ def extend_transfer_path(path: Sequence[Node], target: Node) -> list[Node]:
     return [*path[: -1 if target.parent is source.parent else -2], target]
 
 
-def keeps_conversation(node: Node) -> bool:
-    """Return whether the next turn may begin at this agent: it and all agents above it may transfer to their parent."""
-    # An agent that may not transfer upwards would keep the conversation for good, so turns do not begin at it.
+def may_begin_turn(node: Node) -> bool:
+    """Return whether turns may begin at this agent: it and all agents above it may transfer to their parent."""
+    # An agent that may not transfer upwards would have all further turns of the call.
     above: Node | None = node
     while above is not None:
         if not isinstance(above, LlmNode) or not above.can_transfer_to_parent:

@@ -210,7 +210,7 @@ class TreeSession(ABC, Generic[C, E]):
         """Return whether a callback's value is a result, so that the callbacks after it are not called."""
 
     @abstractmethod
-    def returned(self, value: object) -> object:
+    def result_as_plain(self, value: object) -> object:
         """Return a result as plain data."""
 
     @abstractmethod
@@ -348,7 +348,7 @@ class TreeSession(ABC, Generic[C, E]):
         returned, error, traceback = None, None, ""
         # The state is read even after a failure, because changes made before it are kept.
         try:
-            returned = to_json(self.returned(await work), RETURN_LIMIT)
+            returned = to_json(self.result_as_plain(await work), RETURN_LIMIT)
         except BaseException as raised:  # the edge of project code: sys.exit() ends the function only
             report = error_report(raised)
             error, traceback = [report["type"], report["message"]], report["traceback"]

@@ -13,7 +13,7 @@ from callagent.call_info import NO_HEADERS
 from callagent.json_values import MutableJsonObject
 from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
 from callagent.legs.sip.identity import caller_address, number_at
-from callagent.legs.sip.leg import MediaOfTrunk, SipLeg, TrunkMedia, any_trunk
+from callagent.legs.sip.leg import MediaOfTrunk, SipLeg, TrunkMedia, default_media
 from callagent.legs.sip.transfer import TransferableLeg
 from callagent.log import get_logger
 from callagent.rtp import (
@@ -48,7 +48,7 @@ class SipLegFactory:
         pump: Pump,
         on_leg: Callable[[SipLeg], None] | None = None,
         rtp: RtpSettings | None = None,
-        media: MediaOfTrunk = any_trunk,
+        media: MediaOfTrunk = default_media,
     ) -> None:
         """`on_leg` takes each incoming call, to which only 100 was answered so far; without it all are refused."""
         self._ports = ports

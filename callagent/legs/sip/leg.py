@@ -28,20 +28,20 @@ class TrunkMedia:
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks from which the trunk's media may come, besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether we send digits as tones in the audio, and detect keys there although telephone events (RFC 4733) were
-    negotiated. If they were not negotiated, keys are always detected in the audio."""
+    """Whether digits are sent as tones in the audio to a peer without telephone events (RFC 4733), and tones of a peer
+    with them are detected. Tones of a peer without them are always detected."""
     trusted: bool = True
     """Whether we believe the trunk's headers about the caller (RFC 3325 §4)."""
 
 
-ANY_MEDIA = TrunkMedia()
+DEFAULT_MEDIA = TrunkMedia()
 MediaOfTrunk = Callable[[str], TrunkMedia]
 """Return the media settings of a trunk by its name, which is empty for a peer that is no trunk."""
 
 
-def any_trunk(_: str) -> TrunkMedia:
+def default_media(_: str) -> TrunkMedia:
     """Return the defaults for every trunk."""
-    return ANY_MEDIA
+    return DEFAULT_MEDIA
 
 
 def rtp_parameters(agreement: sip.Agreement, media: TrunkMedia) -> RtpParameters:
@@ -58,30 +58,30 @@ def rtp_parameters(agreement: sip.Agreement, media: TrunkMedia) -> RtpParameters
         codec,
         agreement.telephone_event,
         agreement.telephone_event_rate,
-        own_payload_type=agreement.own_payload_type,
-        own_telephone_event=agreement.own_telephone_event,
+        offered_payload_type=agreement.offered_payload_type,
+        offered_telephone_event=agreement.offered_telephone_event,
         control=agreement.control,
         keys=keys,
         packet_frames=agreement.packet_time // sip.FRAME_TIME,
         networks=media.networks,
         in_band_digits=media.in_band_digits or agreement.telephone_event is None,
     )
-    # Without an agreed number the static one stays, as some peers send it without announcing it.
+    # Some peers send comfort noise without announcing it, with the static payload type.
     if agreement.comfort_noise is None:
         return parameters
     return replace(parameters, comfort_noise=agreement.comfort_noise)
 
 
 HANG_UP_SECONDS = 2.0
-"""How long `hang_up` waits for the peer to confirm; the BYE goes on without it."""
+"""How long `hang_up` waits for the peer to confirm; the BYE is still repeated after that."""
 
 _STATUSES = {EndReason.DRAIN: 503, EndReason.ERROR: 500, EndReason.REJECTED: 603, EndReason.BUSY: 486}
-_REASONS = {
+_REASON_HEADERS = {
     EndReason.MEDIA_TIMEOUT: 'SIP;cause=408;text="Media timeout"',
     EndReason.DRAIN: 'SIP;cause=503;text="Server shutdown"',
     EndReason.ERROR: 'SIP;cause=500;text="Server error"',
 }
-_NORMAL = 'Q.850;cause=16;text="Normal call clearing"'
+_NORMAL_REASON = 'Q.850;cause=16;text="Normal call clearing"'
 _END_REASONS = {
     sip.EndCause.CANCELLED: EndReason.CANCELLED,
     sip.EndCause.REMOTE: EndReason.CALLER_HANGUP,
@@ -120,10 +120,10 @@ class SipLeg:
         call: sip.EndpointCall,
         session: RtpSession,
         negotiation: sip.Negotiation,
-        media: TrunkMedia = ANY_MEDIA,
+        media: TrunkMedia = DEFAULT_MEDIA,
         dial_target: DialTarget | None = None,
     ) -> None:
-        """Read the INVITE's offer. Raises `ValueError` if nothing of it can be used; otherwise it owns `session`."""
+        """Read the INVITE's offer. Raises `ValueError` if none of it can be used; otherwise the leg owns `session`."""
         self.outgoing = call.core.outgoing
         self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
         """Called when the peer asks us to call a URI instead (REFER); answered by `report_transfer`. None: declined."""
@@ -217,7 +217,7 @@ class SipLeg:
         return self._call
 
     async def confirmed(self) -> bytes:
-        """Wait for the body that confirms the call: of the peer's answer, or of its ACK. Raises `LegGone`."""
+        """Wait until the call is confirmed; return the body of the peer's answer or ACK. Raises `LegGone`."""
         # Shielded, because several may wait: a cancelled transfer must not cancel the future of the others.
         outcome = await asyncio.shield(self._confirmation)
         if isinstance(outcome, _Gone):
@@ -281,7 +281,7 @@ class SipLeg:
         offer = call.core.invite.body
         try:
             if self._state is not LegState.ANSWERED:
-                raise sip.NotAcceptable("the call is over")
+                raise sip.NotAcceptable("the leg is not answered")
             body, agreement = self._negotiation.answer(offer) if offer else (self._negotiation.offer(), None)
         except ValueError as error:
             log.info("replacement_refused", call_id=self.info.call_id, why=str(error))
@@ -348,7 +348,7 @@ class SipLeg:
         if self._state is LegState.CLOSED:
             return
         self._close(reason.value)
-        given = {"Reason": _REASONS.get(reason, _NORMAL), **headers}
+        given = {"Reason": _REASON_HEADERS.get(reason, _NORMAL_REASON), **headers}
         try:
             self._call.hang_up(status=_STATUSES.get(reason, 480), headers=given)
         except ValueError as error:

@@ -82,8 +82,8 @@ class Dialog:
     def next_hop(self) -> Hop:
         """Return the server that requests go to: that of the first route or else of the peer's Contact.
 
-        If that URI has another transport, or a host that DNS has not resolved, requests go to the host that the peer
-        sent from.
+        If that URI's transport is not the peer's, or DNS has not resolved its host, requests go to the host that the
+        peer sent from.
         """
         next_uri = self.next_uri()
         hop = hop_of(next_uri) or self.resolved.get(next_uri)

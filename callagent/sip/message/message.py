@@ -166,7 +166,7 @@ class Response(Message):
 
 
 class MalformedMessage(ValueError):
-    """The octets are not a valid message. If `headers` is set, the response may be `status`."""
+    """Octets that are no valid SIP message. If `headers` is set, they can be answered with `status`."""
 
     def __init__(self, problem: str, *, status: int = 400, headers: header_fields.Headers | None = None) -> None:
         super().__init__(problem)
@@ -320,8 +320,9 @@ def _find_sdp(body: bytes, boundary: bytes) -> bytes | None:
 
 
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "MESSAGE", "NOTIFY", "PRACK")
+"""Methods that are always served."""
 KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "PUBLISH")
-"""`METHODS` are served. The further ones are refused with 405, but REFER may be allowed; all others get a 501."""
+"""Unserved ones get a 405, unlisted ones a 501. REFER is served where transfers are accepted."""
 
 _REASONS = {
     100: "Trying", 180: "Ringing", 183: "Session Progress", 200: "OK", 202: "Accepted", 302: "Moved Temporarily",

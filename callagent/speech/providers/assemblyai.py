@@ -22,7 +22,7 @@ MAX_KEYWORDS = 100
 
 
 class AssemblyAiDialect:
-    """The messages of universal streaming: a `Turn` grows until our ForceEndpoint; the last one has `end_of_turn`."""
+    """The messages of universal streaming: a `Turn` has the words so far; `end_of_turn` answers our ForceEndpoint."""
 
     who: str = WHO
     joiner: str = " "

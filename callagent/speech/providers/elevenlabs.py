@@ -93,7 +93,7 @@ class _WordAssembler:
         names = ("characters", "character_start_times_seconds", "character_end_times_seconds")
         found: list[protocol.WordTime] = []
         for character, start, end in zip(*(list_at(alignment, name) for name in names), strict=False):
-            # Times can be done without: where one is missing, the words before it are used, and the audio goes on.
+            # A missing time only leaves the rest of the line without times: the audio needs none.
             if not (isinstance(character, str) and isinstance(start, int | float) and isinstance(end, int | float)):
                 break
             found += self._add(character, float(start), float(end))

@@ -116,7 +116,7 @@ def _objects(data: JsonObject, key: str) -> list[JsonObject]:
     """Return the list of objects under `key`; empty if it is missing. Raises `ProviderError` for anything else."""
     found = objects_at(data, key)
     if data.get(key) and (not found or len(found) != len(list_at(data, key))):
-        raise ProviderError(f"{WHO} sent results without a transcript")
+        raise ProviderError(f"{WHO} sent `{key}` that is not a list of objects")
     return found
 
 

@@ -161,7 +161,7 @@ class RealtimeDialect:
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a piece of a transcript without text")
         self._partial[item] = self._partial.get(item, "") + text
-        # A partial transcript always belongs to the oldest utterance that is owed, so pieces of a later item wait.
+        # A partial transcript counts for the oldest utterance without a final one, so pieces of a later item wait.
         # Pieces may also come before OpenAI confirms the commit.
         is_oldest = self._items[:1] in ([], [item])
         return streams.RecognizedText(streams.TextKind.PARTIAL, self._partial[item].strip()) if is_oldest else None

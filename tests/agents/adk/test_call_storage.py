@@ -47,7 +47,7 @@ async def test_files_outlive_the_worker_that_kept_them() -> None:
     ]
     async with driven(ARCHIVE, *entries, make_pool=ProcessPool) as agent:
         await agent.says("Keep it.")
-        agent.agent._code._worker.lease._discard_worker()  # type: ignore[attr-defined]
+        agent.agent._code._worker.lease._end_worker()  # type: ignore[attr-defined]
         found = results(await agent.says("What is in it?"))
         assert found["look"]["text"] == "Tea at five"
         assert found["look"]["names"] == ["note.txt", "picture.bin", "user:note.txt.csv"]

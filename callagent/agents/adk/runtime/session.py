@@ -41,7 +41,7 @@ _ARGUMENT_ORDER = (
     "llm_request",
     "llm_response",
 )
-"""The order of the arguments for callbacks that are called by position, because their parameters have other names."""
+"""The order of arguments passed by position, to callbacks whose parameters do not have these names."""
 
 
 class _Subject(Subject):
@@ -63,7 +63,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
     ) -> None:
         super().__init__(checkpoint, channel)
         self._catalog = catalog
-        self._call = {key: str(context.get(key) or "") for key in ("id", "user_id", "app_name")}
+        self._identity = {key: str(context.get(key) or "") for key in ("id", "user_id", "app_name")}
 
     def describe(self) -> Plain:
         return self._catalog.describe()
@@ -75,7 +75,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
         return Event.model_validate(dict(plain))
 
     def context(self, live: LiveConversation[Event], request: WorkerRequest, call_id: str | None) -> CallbackContext:
-        session = Session(**self._call, state=live.state, events=live.events)
+        session = Session(**self._identity, state=live.state, events=live.events)
         name, invocation = self._catalog.agents[request["agent"]].name, request["invocation"]
         if call_id is None:
             seen = CallbackContext(session, name, invocation)
@@ -116,7 +116,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
     def is_result(self, point: str, returned: object) -> bool:
         return returned is not None if point.endswith("tool") else bool(returned)
 
-    def returned(self, value: object) -> object:
+    def result_as_plain(self, value: object) -> object:
         # The tree uses only the content of a response.
         if isinstance(value, LlmResponse):
             return to_plain(value.content) if value.content is not None else None
@@ -128,7 +128,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
 
     async def run_agent(self, agent: int, live: LiveConversation[Event], request: WorkerRequest) -> None:
         found = self._catalog.agents[agent]
-        session = Session(**self._call, state=live.state, events=live.events)
+        session = Session(**self._identity, state=live.state, events=live.events)
         context = InvocationContext(session, found, request["invocation"])
         context.ask = self.channel.ask
         recorded: set[str] = set()
@@ -167,7 +167,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
             return BaseTool(name=described["name"], description=str(described.get("description") or ""))
 
     def _actions(self, actions: EventActions, state: LiveState) -> Plain:
-        """Return the actions that code set; write the `state_delta` that it set to the state."""
+        """Return the actions that code set, without their `state_delta`, which is written to the state."""
         if actions.state_delta:
             state.update(actions.state_delta)
         dumped = actions.model_dump(exclude_none=True, exclude={"state_delta"})
@@ -196,14 +196,14 @@ def _plain_request(request: LlmRequest) -> Plain:
     return {
         "model": request.model,
         "contents": [to_plain(content) for content in request.contents],
-        "system_instruction": _system(config.system_instruction),
+        "system_instruction": _instruction_text(config.system_instruction),
         "temperature": config.temperature,
         "max_output_tokens": config.max_output_tokens,
         "tools": [{"name": each.name} for each in declared],
     }
 
 
-def _system(value: object) -> str:
+def _instruction_text(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return "\n".join(part.text for part in getattr(value, "parts", None) or () if part.text)

@@ -31,7 +31,7 @@ _SYSTEM_DECLARATIONS: Mapping[str, tuple[str, JsonObject]] = {
             "properties": {
                 "reason": {"type": "string", "description": "Why the conversation ends."},
                 "session_escalated": {"type": "boolean", "description": "True: a person goes on."},
-                "params": {"type": "object", "description": "What whoever goes on is told."},
+                "params": {"type": "object", "description": "Information for whoever takes over."},
             },
             "required": ["reason"],
         },
@@ -73,7 +73,7 @@ def app_tools(app: format.CxApp, described: JsonObject) -> dict[str, Tool]:
     """Return all tools that callbacks may call, also those that no agent lists."""
     builder = _TreeBuilder(app, described)
     tools = [builder.system_tool(name) for name in _SYSTEM_DECLARATIONS]
-    # Client functions are left out: only when the model calls one does the turn end, so that the client can answer.
+    # Without client functions: a client answers after the turn, which a call by a callback does not end.
     own = [tool for tool in app.tools.values() if tool.kind != "clientFunction"]
     tools += [made for tool in own if (made := builder.code_tool(tool))]
     for toolset in app.toolsets:
@@ -98,7 +98,6 @@ class _TreeBuilder:
 
     def build_node(self, name: str) -> LlmNode:
         agent = self._app.agents[name]
-        # `_agent_tool` needs the ancestors to break cycles of agents.
         self._ancestors.add(name)
         children = [found for each in agent.children if (found := self._app.agent_named(each))]
         # An agent's settings replace the app's as a whole; they are not merged.
@@ -119,7 +118,7 @@ class _TreeBuilder:
             safety=safety,
             can_transfer_to_peers=False,
             # Models refuse two tools of one name, and an agent may list a tool both by itself and in a toolset.
-            tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
+            tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._example_tools(name)),
         )
         self._ancestors.discard(name)
         return node
@@ -216,7 +215,8 @@ class _TreeBuilder:
             and (wanted is None or wanted & {text_at(each, "name"), text_at(each, "original")})
         ]
 
-    def _examples(self, name: str) -> list[Tool]:
+    def _example_tools(self, name: str) -> list[Tool]:
+        """Return a tool that only adds the agent's examples to its instruction."""
         text = self._app.examples.get(name)
         return [Tool("examples", ToolKind.EXAMPLES, text=text)] if text else []
 
@@ -247,7 +247,7 @@ def _widget_tool(config: format.ToolConfig) -> Tool:
 
 
 def _unavailable_declaration(config: format.ToolConfig) -> tuple[str, JsonObject | None]:
-    """Declare a tool that needs the platform's services or a client, which the worker answers as not available."""
+    """Declare a tool that needs the platform's services or a client; the worker answers that it is not available."""
     description = str(config.own.get("description") or config.description)
     parameters = _schema_at(config.own, "parameters")
     if parameters is None:

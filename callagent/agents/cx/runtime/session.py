@@ -209,7 +209,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
     def is_result(self, point: str, returned: object) -> bool:
         return returned is not None
 
-    def returned(self, value: object) -> object:
+    def result_as_plain(self, value: object) -> object:
         if isinstance(value, LlmResponse):
             content = value.content or Content(parts=[], role="model")
             return {**_plain_content(content), "partial": bool(value.partial)}

@@ -167,7 +167,7 @@ class Topic:
     file: str
     actions_line: int = 1
     variant: str | None = None
-    """The variant of a child topic, which exists for it only; None: not a child topic."""
+    """The only variant in which a child topic exists; None: not a child topic."""
 
 
 def load_topic(root: Reader, variant: str | None = None) -> Topic | None:
@@ -175,8 +175,8 @@ def load_topic(root: Reader, variant: str | None = None) -> Topic | None:
     file = root.document.file
     examples = root.texts("example_queries")
     if len(examples) > MAX_EXAMPLES:
-        remedy = f"The topic has {len(examples)}: keep those that differ most."
-        root.error(f"Example queries must be less than {MAX_EXAMPLES}. {remedy}", "example_queries")
+        remedy = f"This one has {len(examples)}: keep those that differ most."
+        root.error(f"A topic has at most {MAX_EXAMPLES} example queries. {remedy}", "example_queries")
     if variant is not None and "tags" in root:
         root.error("Child topics cannot have tags. Remove 'tags'.", "tags")
     topic = Topic(

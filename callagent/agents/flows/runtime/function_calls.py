@@ -194,7 +194,6 @@ class FunctionExecutor:
         self, function: Callable[..., object], given: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, ...]:
         """Put `conv` and `flow` before the arguments, unless the project passes them itself."""
-        # Project code may pass `conv` itself or leave it out.
         given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
         if "conv" in named:
             return given
@@ -204,3 +203,4 @@ class FunctionExecutor:
 
 
 FlowFunctionExecutor = FunctionExecutor
+"""The type of `flow.functions`, as projects name it."""

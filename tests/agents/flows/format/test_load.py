@@ -101,7 +101,7 @@ CONDITIONS = "conditions:\n  - name: c\n    condition_type: step_condition\n"
             "pronunciations: [{regex: '('}]\n",
             "Not a valid regular expression",
         ),
-        ("topics/a.yaml", f"name: a\nexample_queries: {['x'] * 21}\n", "Example queries must be less than 20"),
+        ("topics/a.yaml", f"name: a\nexample_queries: {['x'] * 21}\n", "A topic has at most 20 example queries"),
         ("child_topics/nowhere/a.yaml", "name: a\n", "cleaned name of a variant"),
         (
             "flows/f/flow_config.yaml",
