@@ -164,7 +164,7 @@ def _without_marks(text: str) -> str:
 class GuardrailChecker:
     """The checker of one call's words against guardrails.
 
-    `subject` is the argument of a callback at this point: the model's request (`llm_request`) or its answer
+    `payload` is the argument of a callback at this point: the model's request (`llm_request`) or its answer
     (`llm_response`).
     """
 
@@ -178,28 +178,28 @@ class GuardrailChecker:
         return GuardrailChecker(worker, conversation, self._model)
 
     async def check_caller(
-        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: JsonObject, words: str
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], payload: JsonObject, words: str
     ) -> Guardrail | None:
         """Return the first guardrail that the caller's words trigger; None if they trigger none."""
         for guardrail in guardrails:
             # The fastest check comes first: the caller has to wait for a model that judges a policy.
             if (
                 guardrail.bans_input(words)
-                or await self._code_triggers(invocation, CallbackPoint.BEFORE_MODEL, guardrail, subject)
+                or await self._code_triggers(invocation, CallbackPoint.BEFORE_MODEL, guardrail, payload)
                 or await self._violates_policy(guardrail, words, by_caller=True)
             ):
                 return guardrail
         return None
 
     async def check_answer(
-        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: JsonObject, words: str
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], payload: JsonObject, words: str
     ) -> Guardrail | None:
         """Return the first guardrail that the model's words trigger; None if they trigger none."""
         # An answer that only calls tools has nothing to judge.
         for guardrail in guardrails if words else ():
             if (
                 guardrail.bans_answer(words)
-                or await self._code_triggers(invocation, CallbackPoint.AFTER_MODEL, guardrail, subject)
+                or await self._code_triggers(invocation, CallbackPoint.AFTER_MODEL, guardrail, payload)
                 or await self._violates_policy(guardrail, words, by_caller=False)
             ):
                 return guardrail
@@ -225,7 +225,7 @@ class GuardrailChecker:
         return await is_violated(policy, self._model, self._conversation.events, words, by_caller=by_caller)
 
     async def _code_triggers(
-        self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: JsonObject
+        self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, payload: JsonObject
     ) -> bool:
         """Return whether the guardrail's own code decides `TRIGGER`; code that fails triggers nothing."""
         # Guardrails are checked only before and after the model, so their code for the points before and after the
@@ -241,7 +241,7 @@ class GuardrailChecker:
                 continue
             # With these keys the worker runs the guardrail's function and not the agent's callbacks.
             code_reference = {"code": code.file, "function": f"{each.value}_callback"}
-            answer = await self._worker.callbacks(invocation, each, {**subject, **code_reference})
+            answer = await self._worker.callbacks(invocation, each, {**payload, **code_reference})
             decision = answer.returned if isinstance(answer.returned, dict) else {}
             if str(decision.get("decision")).upper() == "TRIGGER":
                 return True

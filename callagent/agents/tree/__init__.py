@@ -57,11 +57,18 @@ if TYPE_CHECKING:
     from callagent.agents.tree.tree_agent import TreeAgent
     from callagent.agents.tree.worker_client import WorkerClient
     from callagent.agents.tree.worker_protocol import OUTSIDE_TURN, ToolCallMessage, WorkerRequest
-    from callagent.agents.tree.worker_session import LiveConversation, LiveState, Subject, TreeSession, server_timeout
+    from callagent.agents.tree.worker_session import (
+        CallbackPayload,
+        LiveConversation,
+        LiveState,
+        TreeSession,
+        server_timeout,
+    )
 
 _MODULES = {
     "Actions": "events",
     "AddedContent": "nodes",
+    "CallbackPayload": "worker_session",
     "CallbackPoint": "nodes",
     "CodeAnswer": "run_context",
     "CodeCall": "run_context",
@@ -93,7 +100,6 @@ _MODULES = {
     "SequentialNode": "nodes",
     "SharedState": "conversation",
     "State": "conversation",
-    "Subject": "worker_session",
     "Tool": "nodes",
     "ToolCallMessage": "worker_protocol",
     "ToolKind": "nodes",
@@ -125,6 +131,7 @@ __all__ = [
     "USER",
     "Actions",
     "AddedContent",
+    "CallbackPayload",
     "CallbackPoint",
     "CodeAnswer",
     "CodeCall",
@@ -151,7 +158,6 @@ __all__ = [
     "SequentialNode",
     "SharedState",
     "State",
-    "Subject",
     "Tool",
     "ToolCallMessage",
     "ToolKind",

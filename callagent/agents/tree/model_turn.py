@@ -159,7 +159,7 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
     if answer.returned:
         # A `partial` answer is spoken at once, to cover the wait; the model is asked all the same.
         run.append(Event(node.name, _with_ids(run, answer.returned)))
-    request.apply_changes(answer.subject.get("llm_request") or request.as_plain())
+    request.apply_changes(answer.payload.get("llm_request") or request.as_plain())
     return None
 
 
@@ -192,13 +192,13 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
         raise
     if not has_callbacks:
         return answer.content, answer.speaks_sentences
-    subject = {"llm_response": {"content": answer.content}}
+    payload = {"llm_response": {"content": answer.content}}
     after = await finish_despite_interruption(
-        run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, subject)
+        run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, payload)
     )
     actions.merge(after.actions)
     raise_error(after)
-    changed = (after.subject.get("llm_response") or {}).get("content") or answer.content
+    changed = (after.payload.get("llm_response") or {}).get("content") or answer.content
     return _with_ids(run, after.returned or changed), False
 
 

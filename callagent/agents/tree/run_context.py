@@ -76,7 +76,7 @@ class CodeAnswer:
     """The result of project code. If `error` is set, the actions that came before the failure still count."""
 
     returned: Any = None
-    subject: PlainObject = field(default_factory=dict)
+    payload: PlainObject = field(default_factory=dict)
     """The tool arguments or the model request that a callback was given, with the changes that it made to them."""
     actions: PlainObject = field(default_factory=dict)
     """`events.Actions` as plain data."""
@@ -101,10 +101,10 @@ class ProjectCode(Protocol):
     code's changes are already in the conversation's state; whoever called it appends the event that records them.
     """
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, payload: PlainObject) -> CodeAnswer:
         """Call the callbacks that the agent has for `point`, in order, until one returns a result.
 
-        `subject` has the arguments that these callbacks take beside the context.
+        `payload` has the arguments that these callbacks take beside the context.
         """
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:

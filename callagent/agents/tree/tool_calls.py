@@ -245,27 +245,27 @@ async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call:
     started = asyncio.get_running_loop().time()
     tool = tools.get(call["name"])
     described = tool or Tool(call["name"], ToolKind.UNAVAILABLE, "Tool not found")
-    subject = {"tool": described.declaration, "args": copy.deepcopy(call.get("args") or {}), "call_id": call["id"]}
-    before = await _callbacks(run, node, CallbackPoint.BEFORE_TOOL, subject)
-    arguments = before.subject.get("args", subject["args"])
+    payload = {"tool": described.declaration, "args": copy.deepcopy(call.get("args") or {}), "call_id": call["id"]}
+    before = await _callbacks(run, node, CallbackPoint.BEFORE_TOOL, payload)
+    arguments = before.payload.get("args", payload["args"])
     answer = before
     if before.returned is None and before.error is None:
         answer = await _carry_out(run, tools, tool, {**call, "args": arguments})
         answer = _joined(before, answer)
     # A client's tool has no result yet, so there is nothing for the after-tool callbacks.
     if answer.error is None and tool is not None and tool.kind is not ToolKind.CLIENT:
-        subject = {**subject, "args": arguments, "tool_response": answer.returned}
-        after = await _callbacks(run, node, CallbackPoint.AFTER_TOOL, subject)
+        payload = {**payload, "args": arguments, "tool_response": answer.returned}
+        after = await _callbacks(run, node, CallbackPoint.AFTER_TOOL, payload)
         returned = answer.returned if after.returned is None else after.returned
         answer = replace(_joined(answer, after), returned=returned)
     answer.duration_ms = (asyncio.get_running_loop().time() - started) * 1000
     return answer
 
 
-async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
+async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, payload: PlainObject) -> CodeAnswer:
     if not node.callbacks.get(point):
         return CodeAnswer()
-    return await run.code.callbacks(run.invocation(node), point, subject)
+    return await run.code.callbacks(run.invocation(node), point, payload)
 
 
 def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:

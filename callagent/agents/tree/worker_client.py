@@ -95,8 +95,8 @@ class WorkerClient:
         self._replaced = worker.replaced
         self._request_lock = worker.request_lock
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
-        request: worker_protocol.CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, payload: PlainObject) -> CodeAnswer:
+        request: worker_protocol.CallbacksRequest = {"op": "callbacks", "point": point.value, "payload": dict(payload)}
         return (await self._ask(invocation, request, 1))[0]
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
@@ -439,7 +439,7 @@ def _code_answer(answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer
         log.warning("project_code_raised", kind=error[0], error=error[1], traceback=answer.get("traceback"))
     return CodeAnswer(
         returned=answer.get("returned"),
-        subject=answer.get("subject") or {},
+        payload=answer.get("payload") or {},
         actions=answer.get("actions") or {},
         error=(str(error[0]), str(error[1])) if error else None,
         duration_ms=float(answer.get("duration_ms") or 0.0),

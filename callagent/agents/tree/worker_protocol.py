@@ -75,7 +75,7 @@ class CallbacksRequest(TypedDict):
 
     op: Literal["callbacks"]
     point: str
-    subject: Plain
+    payload: Plain
 
 
 class ToolsRequest(TypedDict):
@@ -108,7 +108,7 @@ class WorkerRequest(ConversationUpdate):
     released: list[int]
     """The numbers of conversations that are over and that the worker drops."""
     point: NotRequired[str]
-    subject: NotRequired[Plain]
+    payload: NotRequired[Plain]
     calls: NotRequired[list[ToolCallMessage]]
     parallel: NotRequired[bool]
     seconds: NotRequired[float]
@@ -118,7 +118,7 @@ class Answer(TypedDict):
     """The result of one operation, or of one tool call."""
 
     returned: object
-    subject: NotRequired[Plain]
+    payload: NotRequired[Plain]
     """The arguments of a callback as the code left them."""
     actions: ActionsMessage
     error: list[str] | None

@@ -160,11 +160,10 @@ class ChildFailed(Exception):
     """The failure of an agent that a code agent ran; raised in the code agent."""
 
 
-class Subject(ABC):
+class CallbackPayload(ABC):
     """The arguments of a callback beside its context, as the format's objects."""
 
-    named: Mapping[str, object]
-    """The arguments by name."""
+    by_name: Mapping[str, object]
 
     @abstractmethod
     def as_plain(self) -> Plain:
@@ -198,11 +197,11 @@ class TreeSession(ABC, Generic[C, E]):
         """Return the actions that code asked for through its context, beside changes of the state."""
 
     @abstractmethod
-    def subject(self, point: str, context: C, plain: Plain, agent: int) -> Subject:
+    def payload(self, point: str, context: C, plain: Plain, agent: int) -> CallbackPayload:
         """Return a callback's arguments as the format's objects."""
 
     @abstractmethod
-    def call(self, function: Callable[..., object], context: C, subject: Subject, point: str) -> object:
+    def call(self, function: Callable[..., object], context: C, payload: CallbackPayload, point: str) -> object:
         """Call a callback with the arguments that it takes; the caller awaits a returned coroutine."""
 
     @abstractmethod
@@ -210,8 +209,8 @@ class TreeSession(ABC, Generic[C, E]):
         """Return whether a callback's value is a result, so that the callbacks after it are not called."""
 
     @abstractmethod
-    def result_as_plain(self, value: object) -> object:
-        """Return a result as plain data."""
+    def plain_result(self, value: object) -> object:
+        """Return the result of project code as plain data."""
 
     @abstractmethod
     async def run_tool(self, agent: int, name: str, arguments: Plain, context: C) -> object:
@@ -293,11 +292,11 @@ class TreeSession(ABC, Generic[C, E]):
     async def _callbacks(
         self, request: worker_protocol.WorkerRequest, live: LiveConversation[E]
     ) -> worker_protocol.Answer:
-        point, plain = request["point"], request.get("subject") or {}
+        point, plain = request["point"], request.get("payload") or {}
         context = self.context(live, request, plain.get("call_id"))
-        subject = self.subject(point, context, plain, request["agent"])
-        answer = await self._answer(live, context, self.run_callbacks(request["agent"], point, context, subject))
-        answer["subject"] = to_json(subject.as_plain(), RETURN_LIMIT)
+        payload = self.payload(point, context, plain, request["agent"])
+        answer = await self._answer(live, context, self.run_callbacks(request["agent"], point, context, payload))
+        answer["payload"] = to_json(payload.as_plain(), RETURN_LIMIT)
         return answer
 
     async def _tools(
@@ -321,19 +320,19 @@ class TreeSession(ABC, Generic[C, E]):
         """Run a tool and its callbacks: one before it may answer instead of it, one after it may replace the result."""
         agent = request["agent"]
         plain: Plain = {"tool": {"name": call["tool"]}, "args": call["args"]}
-        subject = self.subject("before_tool", context, plain, agent)
-        returned = await self.run_callbacks(agent, "before_tool", context, subject)
+        payload = self.payload("before_tool", context, plain, agent)
+        returned = await self.run_callbacks(agent, "before_tool", context, payload)
         if returned is None:
-            returned = await self.run_tool(agent, call["tool"], subject.as_plain()["args"], context)
-        plain = {**plain, "args": subject.as_plain()["args"], "tool_response": returned}
-        subject = self.subject("after_tool", context, plain, agent)
-        after = await self.run_callbacks(agent, "after_tool", context, subject)
+            returned = await self.run_tool(agent, call["tool"], payload.as_plain()["args"], context)
+        plain = {**plain, "args": payload.as_plain()["args"], "tool_response": returned}
+        payload = self.payload("after_tool", context, plain, agent)
+        after = await self.run_callbacks(agent, "after_tool", context, payload)
         return returned if after is None else after
 
-    async def run_callbacks(self, agent: int, point: str, context: C, subject: Subject) -> object:
+    async def run_callbacks(self, agent: int, point: str, context: C, payload: CallbackPayload) -> object:
         """Call an agent's callbacks of a point until one returns a result; return it, or None."""
         for function in self.functions(agent, point):
-            returned = self.call(function, context, subject, point)
+            returned = self.call(function, context, payload, point)
             if inspect.isawaitable(returned):
                 returned = await returned
             if self.is_result(point, returned):
@@ -348,7 +347,7 @@ class TreeSession(ABC, Generic[C, E]):
         returned, error, traceback = None, None, ""
         # The state is read even after a failure, because changes made before it are kept.
         try:
-            returned = to_json(self.result_as_plain(await work), RETURN_LIMIT)
+            returned = to_json(self.plain_result(await work), RETURN_LIMIT)
         except BaseException as raised:  # the edge of project code: sys.exit() ends the function only
             report = error_report(raised)
             error, traceback = [report["type"], report["message"]], report["traceback"]

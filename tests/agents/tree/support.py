@@ -42,9 +42,9 @@ class Functions:
     seen: list[str] = field(default_factory=list)
     conversation: Conversation | None = None
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, payload: Mapping[str, Any]) -> CodeAnswer:
         self.seen.append(f"{invocation.node.name}.{point.value}")
-        answer = self.at[invocation.node.name, point](invocation, subject)
+        answer = self.at[invocation.node.name, point](invocation, payload)
         return self._done(answer)
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:

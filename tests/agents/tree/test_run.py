@@ -100,15 +100,15 @@ async def test_a_child_that_escalates_ends_its_parallel_siblings() -> None:
 
 async def test_a_before_agent_result_takes_the_place_of_the_agent() -> None:
     root = llm("root", callbacks={CallbackPoint.BEFORE_AGENT: 1, CallbackPoint.AFTER_AGENT: 1})
-    code = Functions(at={("root", CallbackPoint.BEFORE_AGENT): lambda invocation, subject: CodeAnswer(said("closed"))})
+    code = Functions(at={("root", CallbackPoint.BEFORE_AGENT): lambda invocation, payload: CodeAnswer(said("closed"))})
     async with driven(root, code=code) as tree:
         assert words(await tree.says("go")) == ["closed"]
         assert code.seen == ["root.before_agent"]
 
 
 async def test_callbacks_run_at_their_six_points_and_a_change_without_words_is_an_event() -> None:
-    def change(invocation: Any, subject: Any) -> CodeAnswer:
-        return CodeAnswer(subject=subject, actions={"state_delta": {"changed": True, "temp:t": 1}})
+    def change(invocation: Any, payload: Any) -> CodeAnswer:
+        return CodeAnswer(payload=payload, actions={"state_delta": {"changed": True, "temp:t": 1}})
 
     async def tool(arguments: dict[str, Any]) -> str:
         return "done"
@@ -136,7 +136,7 @@ async def test_the_model_is_not_asked_when_a_callback_answers_and_its_calls_are_
 
     root = llm("root", tools=(code_tool("tool"),), callbacks={CallbackPoint.BEFORE_MODEL: 1})
     code = Functions(
-        at={("root", CallbackPoint.BEFORE_MODEL): lambda invocation, subject: answers.pop(0)}, named={"tool": tool}
+        at={("root", CallbackPoint.BEFORE_MODEL): lambda invocation, payload: answers.pop(0)}, named={"tool": tool}
     )
     async with driven(root, code=code) as tree:
         assert words(await tree.says("go")) == ["ok"]
@@ -149,7 +149,7 @@ async def test_partial_words_of_a_callback_are_said_before_the_models() -> None:
     root = llm("root", callbacks={CallbackPoint.BEFORE_MODEL: 1})
     code = Functions(
         at={
-            ("root", CallbackPoint.BEFORE_MODEL): lambda invocation, subject: CodeAnswer(
+            ("root", CallbackPoint.BEFORE_MODEL): lambda invocation, payload: CodeAnswer(
                 {**said("One moment."), "partial": True}
             )
         }
@@ -161,7 +161,7 @@ async def test_partial_words_of_a_callback_are_said_before_the_models() -> None:
 async def test_a_callback_that_answers_for_ever_is_stopped() -> None:
     called = {"parts": [{"function_call": {"name": "unknown", "args": {}}}]}
     root = llm("root", callbacks={CallbackPoint.BEFORE_MODEL: 1})
-    code = Functions(at={("root", CallbackPoint.BEFORE_MODEL): lambda invocation, subject: CodeAnswer(called)})
+    code = Functions(at={("root", CallbackPoint.BEFORE_MODEL): lambda invocation, payload: CodeAnswer(called)})
     async with driven(root, code=code, settings=TreeSettings(max_model_calls=10)) as tree:
         await tree.says("go")
         assert tree.agent.failure is not None
@@ -208,7 +208,7 @@ NOTED = {CallbackPoint.AFTER_AGENT: 1}
 
 def noting() -> Functions:
     return Functions(
-        at={(name, CallbackPoint.AFTER_AGENT): lambda invocation, subject: CodeAnswer() for name in ("root", "other")}
+        at={(name, CallbackPoint.AFTER_AGENT): lambda invocation, payload: CodeAnswer() for name in ("root", "other")}
     )
 
 

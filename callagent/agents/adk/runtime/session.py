@@ -28,7 +28,14 @@ from callagent.agents.adk.runtime.google_classes import (
     to_plain,
 )
 from callagent.agents.adk.runtime.tools import BaseTool
-from callagent.agents.tree import LiveConversation, LiveState, Subject, TreeSession, WorkerRequest, server_timeout
+from callagent.agents.tree import (
+    CallbackPayload,
+    LiveConversation,
+    LiveState,
+    TreeSession,
+    WorkerRequest,
+    server_timeout,
+)
 from callagent.workers import Channel, Plain
 
 _ARGUMENT_ORDER = (
@@ -44,11 +51,11 @@ _ARGUMENT_ORDER = (
 """The order of arguments passed by position, to callbacks whose parameters do not have these names."""
 
 
-class _Subject(Subject):
+class _Payload(CallbackPayload):
     """The arguments of one callback, with a function that returns them as the callback left them."""
 
-    def __init__(self, named: Mapping[str, object], as_plain: Callable[[], Plain]) -> None:
-        self.named = named
+    def __init__(self, by_name: Mapping[str, object], as_plain: Callable[[], Plain]) -> None:
+        self.by_name = by_name
         self._as_plain = as_plain
 
     def as_plain(self) -> Plain:
@@ -88,23 +95,25 @@ class AdkSession(TreeSession[CallbackContext, Event]):
     def context_actions(self, context: CallbackContext) -> Plain:
         return self._actions(context.actions, context.session.state)
 
-    def subject(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> Subject:
+    def payload(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> CallbackPayload:
         if point == "before_model":
             request = _request(plain["llm_request"])
-            return _Subject({"llm_request": request}, lambda: {"llm_request": _plain_request(request)})
+            return _Payload({"llm_request": request}, lambda: {"llm_request": _plain_request(request)})
         if point == "after_model":
             response = LlmResponse(content=Content.model_validate(plain["llm_response"]["content"]))
-            return _Subject({"llm_response": response}, lambda: {"llm_response": _content(response)})
+            return _Payload({"llm_response": response}, lambda: {"llm_response": _content(response)})
         if point not in ("before_tool", "after_tool"):
-            return _Subject({}, dict)
+            return _Payload({}, dict)
         arguments = plain["args"]
         named = {"tool": self._tool_of(agent, plain["tool"]), "args": arguments}
         if point == "after_tool":
             named["tool_response"] = plain.get("tool_response")
-        return _Subject(named, lambda: {"args": arguments})
+        return _Payload(named, lambda: {"args": arguments})
 
-    def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
-        named = {("tool_context" if point.endswith("tool") else "callback_context"): context, **subject.named}
+    def call(
+        self, function: Callable[..., object], context: CallbackContext, payload: CallbackPayload, point: str
+    ) -> object:
+        named = {("tool_context" if point.endswith("tool") else "callback_context"): context, **payload.by_name}
         signature = inspect.signature(function)
         # Arguments go by keyword where the parameters have these names, and otherwise by position.
         try:
@@ -116,7 +125,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
     def is_result(self, point: str, returned: object) -> bool:
         return returned is not None if point.endswith("tool") else bool(returned)
 
-    def result_as_plain(self, value: object) -> object:
+    def plain_result(self, value: object) -> object:
         # The tree uses only the content of a response.
         if isinstance(value, LlmResponse):
             return to_plain(value.content) if value.content is not None else None

@@ -118,18 +118,18 @@ class PlatformCode:
             )
         return CodeAnswer(render_instruction(self._app, name, variables))
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, payload: JsonObject) -> CodeAnswer:
         """Run the platform's own steps and the agent's callbacks at a point of the turn."""
         # Points of tools come here only for calls that the tree carries out itself: transfers, agent tools, and names
         # that the agent does not list. Around the app's own tools the worker calls the callbacks.
         match point:
             case CallbackPoint.BEFORE_MODEL:
-                return await self._before_model(invocation, subject)
+                return await self._before_model(invocation, payload)
             case CallbackPoint.AFTER_MODEL:
-                return await self._after_model(invocation, subject)
+                return await self._after_model(invocation, payload)
             case CallbackPoint.BEFORE_TOOL:
-                return await self._before_tool(invocation, subject)
-        answer = await self._agent_callbacks(invocation, point, subject)
+                return await self._before_tool(invocation, payload)
+        answer = await self._agent_callbacks(invocation, point, payload)
         if point is CallbackPoint.AFTER_AGENT:
             _settle_deferred_speech(
                 self.speech, self._conversation, invocation, replaced=isinstance(answer.returned, dict)
@@ -163,7 +163,7 @@ class PlatformCode:
 
     # The model ----------------------------------------------------------------------------------------------------
 
-    async def _before_model(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
+    async def _before_model(self, invocation: Invocation, payload: JsonObject) -> CodeAnswer:
         # The calls that code put into the previous answer have been carried out by now.
         self._called_by_code.clear()
         if self.speech is not None:
@@ -171,32 +171,32 @@ class PlatformCode:
             self.speech.begin_agent(
                 invocation.node.name, hold=bool(self._agent_config(invocation).callbacks["after_agent"])
             )
-        platform_answer = await self._check_input(invocation, subject) or await self._deterministic_transfer(invocation)
+        platform_answer = await self._check_input(invocation, payload) or await self._deterministic_transfer(invocation)
         if platform_answer is not None and platform_answer.returned is not None:
             return platform_answer
         # A guardrail with a `generativeAnswer` has not answered but changed the request.
-        subject = platform_answer.subject if platform_answer is not None else subject
-        answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_MODEL, subject)
-        subject = answer.subject or subject
+        payload = platform_answer.payload if platform_answer is not None else payload
+        answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_MODEL, payload)
+        payload = answer.payload or payload
         if answer.error is not None or answer.returned is None:
-            return replace(answer, subject=subject)
+            return replace(answer, payload=payload)
         content = self._accept_content(answer.returned)
         if is_partial(answer.returned) and not calls(content):
             self._say_partial_response(invocation, content)
-            return replace(answer, returned=None, subject=subject)
+            return replace(answer, returned=None, payload=payload)
         return replace(answer, returned=content)
 
-    async def _after_model(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
-        answer = await self._agent_callbacks(invocation, CallbackPoint.AFTER_MODEL, subject)
+    async def _after_model(self, invocation: Invocation, payload: JsonObject) -> CodeAnswer:
+        answer = await self._agent_callbacks(invocation, CallbackPoint.AFTER_MODEL, payload)
         if answer.error is not None:
             return answer
         # A callback may change the response in place or return another one.
-        response = object_at(answer.subject or subject, "llm_response", "content")
+        response = object_at(answer.payload or payload, "llm_response", "content")
         content = self._accept_content(response if answer.returned is None else answer.returned)
         spoken = "\n".join(texts(content))
         # Guardrails check the words that the caller would hear, so they come after the app's own changes.
         guardrail = await self._guardrail_checker.check_answer(
-            invocation, self._guardrails(invocation), subject, spoken
+            invocation, self._guardrails(invocation), payload, spoken
         )
         if guardrail is not None:
             return replace(answer, returned=await self._guardrail_response(guardrail))
@@ -243,23 +243,23 @@ class PlatformCode:
     def _guardrails(self, invocation: Invocation) -> list[Guardrail]:
         return guardrails_for(self._app, self._agent_config(invocation))
 
-    async def _check_input(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer | None:
+    async def _check_input(self, invocation: Invocation, payload: JsonObject) -> CodeAnswer | None:
         """Check the caller's words once per turn. Return a triggered guardrail's answer or changed request, or None."""
         # A turn has several requests to the model, after tools and transfers; the caller's words are the same in all.
         if self._checked_turn == invocation.invocation_id:
             return None
         self._checked_turn = invocation.invocation_id
         words = "\n".join(texts(invocation.user_content))
-        guardrail = await self._guardrail_checker.check_caller(invocation, self._guardrails(invocation), subject, words)
+        guardrail = await self._guardrail_checker.check_caller(invocation, self._guardrails(invocation), payload, words)
         if guardrail is None:
             return None
         await self._effects.write_metric("guardrail", guardrail.name)
         response = guardrail.response(self._app)
         if response is not None:
-            return CodeAnswer(self._accept_content(response), subject)
+            return CodeAnswer(self._accept_content(response), payload)
         # `generativeAnswer`: the agent's model answers this turn, with the guardrail's prompt as its instruction.
-        request = {**object_at(subject, "llm_request"), "system_instruction": guardrail.prompt}
-        return CodeAnswer(None, {**subject, "llm_request": request})
+        request = {**object_at(payload, "llm_request"), "system_instruction": guardrail.prompt}
+        return CodeAnswer(None, {**payload, "llm_request": request})
 
     async def _deterministic_transfer(self, invocation: Invocation) -> CodeAnswer | None:
         """Return the transfer of the first deterministic rule that holds, in place of the model's answer, or None."""
@@ -268,8 +268,8 @@ class PlatformCode:
             holds = rule.holds(variables)
             if rule.code is not None:
                 # The worker runs a rule's Python like a callback; `code` names the file in place of the agent's own.
-                subject = {"code": rule.code.file, "function": ""}
-                holds = bool((await self._worker.callbacks(invocation, CallbackPoint.BEFORE_AGENT, subject)).returned)
+                payload = {"code": rule.code.file, "function": ""}
+                holds = bool((await self._worker.callbacks(invocation, CallbackPoint.BEFORE_AGENT, payload)).returned)
             if holds:
                 call = {"name": TRANSFER, "args": {"agent_name": rule.target}}
                 return CodeAnswer({"role": "model", "parts": [{"function_call": call}]})
@@ -277,18 +277,18 @@ class PlatformCode:
 
     # Tools --------------------------------------------------------------------------------------------------------
 
-    async def _before_tool(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
+    async def _before_tool(self, invocation: Invocation, payload: JsonObject) -> CodeAnswer:
         """Handle calls that the worker does not carry out: transfers, and tools that the agent does not list.
 
         A returned answer takes the tool's place. The model may transfer only to `planner_targets`; code may transfer to
         any child and to the parent.
         """
-        name = text_at(object_at(subject, "tool"), "name")
-        arguments = with_folder_names(self._app, name, object_at(subject, "args"))
+        name = text_at(object_at(payload, "tool"), "name")
+        arguments = with_folder_names(self._app, name, object_at(payload, "args"))
         tool = self._tools.get(name)
         if tool is not None and name in self._called_by_code:
             # The tree knows only the tools that the agent lists and would refuse this call.
-            call = CodeCall(tool, str(subject.get("call_id") or ""), arguments)
+            call = CodeCall(tool, str(payload.get("call_id") or ""), arguments)
             return (await self.tools(invocation, [call], parallel=False))[0]
         if name == TRANSFER:
             targets = planner_targets(
@@ -305,17 +305,17 @@ class PlatformCode:
             if arguments.get("agent_name") not in targets:
                 error = f"The conversation cannot go to '{arguments.get('agent_name')}'. It can go to: {targets}."
                 return CodeAnswer({"error": error})
-        answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, {**subject, "args": arguments})
-        return answer if answer.subject else replace(answer, subject={"args": arguments})
+        answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, {**payload, "args": arguments})
+        return answer if answer.payload else replace(answer, payload={"args": arguments})
 
     async def _run_platform_tool(self, invocation: Invocation, call: CodeCall) -> CodeAnswer:
         """Run a system tool or widget between the agent's tool callbacks, which may change its arguments."""
-        subject: JsonObject = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
-        before = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, subject)
+        payload: JsonObject = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
+        before = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, payload)
         if before.error is not None or before.returned is not None:
             # A callback's result takes the tool's place: the session does not end, and nothing is shown.
             return as_tool_result(before)
-        arguments = object_at(before.subject if "args" in before.subject else subject, "args")
+        arguments = object_at(before.payload if "args" in before.payload else payload, "args")
         if call.tool.name == END_SESSION:
             await _end_session(self._effects, self._conversation, arguments)
         elif (widget := self._widgets.get(call.tool.name)) is not None:
@@ -324,7 +324,7 @@ class PlatformCode:
             self._effects.customize_response(arguments)
         done: JsonObject = {"status": "ok"}
         after = await self._agent_callbacks(
-            invocation, CallbackPoint.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done}
+            invocation, CallbackPoint.AFTER_TOOL, {**payload, "args": arguments, "tool_response": done}
         )
         # One answer records the changes of both callbacks; where both set a key, the later one counts.
         actions = {**before.actions, **after.actions, "skip_summarization": self._ends_turn(call.tool.name)}
@@ -348,12 +348,12 @@ class PlatformCode:
     def _parent_name(self, invocation: Invocation) -> str:
         return invocation.node.parent.name if invocation.node.parent is not None else ""
 
-    async def _agent_callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
+    async def _agent_callbacks(self, invocation: Invocation, point: CallbackPoint, payload: JsonObject) -> CodeAnswer:
         """Run the agent's own callbacks of a point, measured as a span of the turn."""
         if not self._agent_config(invocation).callbacks[point.value]:
-            return CodeAnswer(subject=subject)
+            return CodeAnswer(payload=payload)
         with self._effects.spans.measured(f"{point.value}_callback", agent=invocation.node.name) as attributes:
-            answer = await self._worker.callbacks(invocation, point, subject)
+            answer = await self._worker.callbacks(invocation, point, payload)
             attributes["error"] = ": ".join(answer.error or ())
         return answer
 

@@ -32,8 +32,8 @@ from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_c
 from callagent.agents.kernel import Finding, error_message, remedy_of
 from callagent.agents.tree import (
     OUTSIDE_TURN,
+    CallbackPayload,
     LiveConversation,
-    Subject,
     ToolCallMessage,
     TreeSession,
     WorkerRequest,
@@ -54,18 +54,18 @@ _CALLBACK_RESULTS = {
 }
 
 
-class CxSubject(Subject):
-    """The arguments of a callback, and their conversion to the engine's form afterwards."""
+class CxPayload(CallbackPayload):
+    """The arguments of a callback, and what the engine gets back of them afterwards."""
 
     def __init__(
         self,
-        named: Mapping[str, object],
+        by_name: Mapping[str, object],
         as_plain: Callable[[], Plain],
-        functions: Sequence[Callable[..., object]] | None = None,
+        replacements: Sequence[Callable[..., object]] | None = None,
     ) -> None:
-        self.named = named
-        self.functions = functions
-        """Functions in place of the agent's own at this point: a guardrail's or a transfer rule's."""
+        self.by_name = by_name
+        self.replacements = replacements
+        """A guardrail's or transfer rule's function, run instead of the agent's callbacks; None: they run."""
         self._as_plain = as_plain
 
     def as_plain(self) -> Plain:
@@ -105,7 +105,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         self._namespaces = Namespaces(compiled, platform)
         fakes, mocks = bool(context.get("use_tool_fakes")), context.get("mocks")
         self._toolbox = Toolbox(app, self._namespaces, requests, fakes=fakes, mocks=mocks)
-        # `tools` and `async_tools` need the toolbox, which needs the namespaces. No file has run yet.
+        # Added after the namespaces, which the toolbox needs. The files see them, as none has run yet.
         platform["tools"] = Tools(self._toolbox, lambda: self._context)
         platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
 
@@ -154,7 +154,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     def context_actions(self, context: CallbackContext) -> Plain:
         requested = context.actions
-        # The tree finds changes of the state by itself; all else is an action.
+        # `TreeSession` finds changes by comparing the state, so a requested delta goes there.
         context.state.update(requested.state_delta)
         target = requested.transfer_to_agent
         return {
@@ -163,25 +163,24 @@ class CxSession(TreeSession[CallbackContext, Event]):
             "skip_summarization": bool(requested.skip_summarization),
         }
 
-    def subject(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> CxSubject:
+    def payload(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> CxPayload:
         if "code" in plain:
-            # A guardrail's or a transfer rule's Python runs in place of the agent's callbacks.
             function = self._namespaces.function(plain["code"], str(plain.get("function") or ""))
-            inner = self._subject(point, plain)
-            return CxSubject(inner.named, inner.as_plain, [function])
-        return self._subject(point, plain)
+            inner = self._payload(point, plain)
+            return CxPayload(inner.by_name, inner.as_plain, [function])
+        return self._payload(point, plain)
 
-    def _subject(self, point: str, plain: Plain) -> CxSubject:
+    def _payload(self, point: str, plain: Plain) -> CxPayload:
         if point == "before_model" and "llm_request" in plain:
             request = _read_request(plain["llm_request"])
-            return CxSubject(
+            return CxPayload(
                 {"llm_request": request}, lambda: {"llm_request": _changed_request(plain["llm_request"], request)}
             )
         if point == "after_model" and "llm_response" in plain:
             response = LlmResponse(content=Content.model_validate(plain["llm_response"]["content"]))
-            return CxSubject({"llm_response": response}, lambda: {"llm_response": _plain_response(response)})
+            return CxPayload({"llm_response": response}, lambda: {"llm_response": _plain_response(response)})
         if point not in ("before_tool", "after_tool"):
-            return CxSubject({}, dict)
+            return CxPayload({}, dict)
         # Callbacks change the arguments in place: the same dictionary goes back to the engine, and to the tool.
         described, arguments = plain["tool"], plain["args"]
         tool = Tool(name=described["name"], description=str(described.get("description") or ""))
@@ -189,27 +188,29 @@ class CxSession(TreeSession[CallbackContext, Event]):
         if point == "after_tool":
             tool_result = plain.get("tool_response")
             named["tool_response"] = tool_result if isinstance(tool_result, dict) else {"result": tool_result}
-        return CxSubject(named, lambda: {"args": arguments})
+        return CxPayload(named, lambda: {"args": arguments})
 
-    async def run_callbacks(self, agent: int, point: str, context: CallbackContext, subject: Subject) -> object:
-        """Run the callbacks of a point, or the functions in their place, until one returns a value."""
-        own = subject.functions if isinstance(subject, CxSubject) else None
-        for function in self.functions(agent, point) if own is None else own:
+    async def run_callbacks(self, agent: int, point: str, context: CallbackContext, payload: CallbackPayload) -> object:
+        """Run the callbacks of a point, or their replacements, until one returns a value."""
+        replacements = payload.replacements if isinstance(payload, CxPayload) else None
+        for function in self.functions(agent, point) if replacements is None else replacements:
             self._context = context
-            returned = self.call(function, context, subject, point)
+            returned = self.call(function, context, payload, point)
             # Guardrails return decisions and rules return truth values, so only callbacks' results are checked.
             if returned is not None:
-                return returned if own is not None else _check_result(point, function, returned)
+                return returned if replacements is not None else _check_result(point, function, returned)
         return None
 
-    def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
-        named = {"callback_context": context, **subject.named}
+    def call(
+        self, function: Callable[..., object], context: CallbackContext, payload: CallbackPayload, point: str
+    ) -> object:
+        named = {"callback_context": context, **payload.by_name}
         return with_context(function, context, lambda: call_by_name(function, named))
 
     def is_result(self, point: str, returned: object) -> bool:
         return returned is not None
 
-    def result_as_plain(self, value: object) -> object:
+    def plain_result(self, value: object) -> object:
         if isinstance(value, LlmResponse):
             content = value.content or Content(parts=[], role="model")
             return {**_plain_content(content), "partial": bool(value.partial)}
@@ -293,7 +294,7 @@ def _error_finding(place: str, file: str, error: BaseException) -> Finding:
 
 
 def _check_result(point: str, function: Callable[..., object], returned: object) -> object:
-    """Return a callback's result. Raises `TypeError` if results at its point have another type."""
+    """Return a callback's result. Raises `TypeError` if it is not of the type that the point allows."""
     expected = _CALLBACK_RESULTS[point]
     if not isinstance(returned, expected):
         name, kind = getattr(function, "__name__", point), type(returned).__name__
