@@ -77,7 +77,7 @@ class MediaStatistics:
     peer_reports: int = 0
     """RTCP reports about what we sent; without any, the figures of the peer are 0."""
     peer_one_way: bool = False
-    """Whether the peer does not hear us, by its last report; the call goes on."""
+    """Whether the peer does not hear us, by its last report."""
     peer_goodbye: bool = False
     """Whether the peer ended its stream by RTCP BYE before the call's end."""
     peer_packets_lost: int = 0

@@ -162,7 +162,7 @@ def _end_of(log: Path) -> str:
 STEP_SAMPLES = SAMPLE_RATE // 100
 """Samples of one step, 10 ms, for which the level is measured."""
 SPEECH_SHARE = 10 ** (-30 / 20)
-"""Share of the loudest level above which a step is sound: 30 dB below the loudest."""
+"""Share of the loudest level above which a step is loud: 30 dB below the loudest."""
 MIN_SPEECH_LEVEL = 40
 """Root mean square below which nothing is speech (-58 dBFS)."""
 BREATH_SHARE = 10 ** (-20 / 20)
@@ -174,9 +174,9 @@ MIN_SILENCE_STEPS = 10
 def spoken_span(pcm: bytes) -> tuple[float, float]:
     """Return the seconds at which speech begins and ends.
 
-    Speech begins with the first step within 30 dB of the loudest one that has two more such steps among the next three;
-    its end is found likewise, backwards. A breath before the speech is left out: a sound that stays 20 dB below the
-    loudest and is followed by a silence of 0.1 s. In speech, a faint first sound is followed by a louder one sooner.
+    A step is loud within 30 dB of the loudest one. Speech begins with the first loud step that has two more among the
+    next three, and ends with the last that has two more among the previous three. A breath before it is left out: a
+    sound that stays 20 dB below the loudest until a silence of 0.1 s. Speech gets louder before such a silence.
 
     Raises `ValueError` if nothing is loud enough.
     """

@@ -311,7 +311,7 @@ class Call:
     async def _stop_tasks(self) -> None:
         # The reply stops first, because it gives work to the other two.
         for part in (self._conversation.replies, self._actions, self._transfer):
-            await part.stop(self._settings.closing)
+            await part.stop(self._settings.closing_timeout)
 
     async def _close(self) -> None:
         """End the leg, run the end function and keep the record.
@@ -320,7 +320,7 @@ class Call:
         """
         self._machine.state = call_state.CallState.ENDED
         agent = self._conversation.agent
-        persistence, closing = self._persistence, self._settings.closing
+        persistence, closing = self._persistence, self._settings.closing_timeout
         # Media statistics are read while the leg has them. Then the leg ends, so that no caller waits for the rest.
         persistence.run_contained("media", self._record_media)
         await persistence.run_bounded("hang_up", closing, self.leg.hang_up, self._end_reason)

@@ -179,7 +179,7 @@ class Conversation:
     def leave(self, leaving: agents.HangUp | agents.Handoff) -> None:
         """Take no further turns, and hang up or hand off once the words said so far are played."""
         self._machine.apply(CallInput.LEAVE)
-        self._transfer.play_last_words(self._actions.wait_finished, leaving, self._settings.last_words)
+        self._transfer.play_last_words(self._actions.wait_finished, leaving, self._settings.last_words_timeout)
 
     def fall_back(self) -> None:
         """End the agent's part if providers have been out too often: apologise, then go where `fallback` says."""

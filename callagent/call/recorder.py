@@ -332,14 +332,14 @@ class Persistence:
 
     async def write_first_record(self) -> None:
         """Write the first record, so that a call is known even if the server is killed during it."""
-        await self.run_bounded("record", self._settings.first_record, self._store.opened, self._recorder.record)
+        await self.run_bounded("record", self._settings.record_timeout, self._store.opened, self._recorder.record)
 
     async def write_metric(self, name: str, value: object) -> None:
         """Write a metric. It is durable on return, unless the store fails: then the project's function goes on."""
         # The store writes each number of a call once, so that an entry that comes twice, as from a spool, counts once.
         self._metrics += 1
         arguments = (self._recorder.record.id, self._metrics, name, value)
-        await self.run_bounded("metric", self._settings.metric, self._store.metric, *arguments)
+        await self.run_bounded("metric", self._settings.metric_timeout, self._store.metric, *arguments)
 
     def write_progress(self, agent: agents.Agent | None) -> None:
         """Have the record so far written when there is time; it is what remains if the server is killed."""
@@ -361,11 +361,11 @@ class Persistence:
         self.run_contained("record", self._write_hang_up, agent)
         for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
             attempted = (self._recorder.record.id, attempt)
-            await self.run_bounded("end_attempt", self._settings.first_record, self._store.end_attempted, *attempted)
+            await self.run_bounded("end_attempt", self._settings.record_timeout, self._store.end_attempted, *attempted)
             done = False
             # `end` promises not to raise; an agent that breaks the promise has failed to end, as one that is too late.
             with self._log.contain("end_failed", attempt=attempt), suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.end_function):
+                async with asyncio.timeout(self._settings.end_function_timeout):
                     done = await agent.end(reason, attempt, self._recorder.record.hang_up_headers)
             if done:
                 self._recorder.record.end_function = "done"
@@ -380,7 +380,7 @@ class Persistence:
     async def write_final_record(self) -> None:
         """Write the final record."""
         record = self._recorder.record
-        await self.run_bounded("record", self._settings.closing, self._store.ended, record)
+        await self.run_bounded("record", self._settings.closing_timeout, self._store.ended, record)
         self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
 
     # steps of a call

@@ -27,15 +27,15 @@ class CallSettings:
     answer_after: float = 3.0
     """Longest time to let the phone ring while the start function runs."""
     longest_call: float = 3600.0
-    last_words: float = 30.0
+    last_words_timeout: float = 30.0
     """Longest time to play the words before a hang-up or a transfer."""
-    end_function: float = 30.0
+    end_function_timeout: float = 30.0
     """Timeout of one run of the end function."""
-    first_record: float = 0.5
-    """Longest time to wait, before ringing, for the store to take the call's first record."""
-    metric: float = 1.0
-    """Longest time to wait for a metric to be durable; the store's writer has shorter bounds of its own."""
-    closing: float = 10.0
+    record_timeout: float = 0.5
+    """Longest time to wait for the store to take the first record, or an attempt of the end function."""
+    metric_timeout: float = 1.0
+    """Longest time to wait for a metric to be durable, if the store's writer does not stop waiting sooner."""
+    closing_timeout: float = 10.0
     """Timeout of each step of closing a call, except for the end function."""
     recordings: Path | None = None
     """Folder of the recordings; None: calls are not recorded."""
@@ -93,7 +93,7 @@ TRANSITIONS: dict[tuple[CallState, CallInput], CallState] = {
     (CallState.STARTING, CallInput.END): CallState.ENDED,
     (CallState.TALKING, CallInput.LEAVE): CallState.LEAVING,
     (CallState.TALKING, CallInput.END): CallState.ENDED,
-    # Once the agent has decided to leave, only a transfer that fails leads back to it.
+    # From here on, only a transfer that fails leads back to the agent.
     (CallState.LEAVING, CallInput.TRANSFER): CallState.TRANSFERRING,
     (CallState.LEAVING, CallInput.TRANSFER_FAILED): CallState.TALKING,
     (CallState.LEAVING, CallInput.END): CallState.ENDED,

@@ -120,7 +120,7 @@ class Earpiece:
             self._end(self._current)
 
     def _extend(self, at: float) -> None:
-        # Spans are finer than utterances: a pause between words must not count as talking over each other.
+        # Spans are finer than utterances: speech in the agent's pauses between words must not count as overlap.
         if self.spans and at - self.spans[-1][1] <= _GAP_SECONDS:
             self.spans[-1] = (self.spans[-1][0], at)
         else:

@@ -2,8 +2,8 @@
 
 A packet that arrives in order leaves at once, so a clean stream is not delayed. Behind a missing packet the later ones
 are held until it comes, until enough later ones have come, or until a time limit. The limit follows the longest
-reordering seen: 40 to 200 ms. Each packet that arrives in order restarts the limit, so one packet with a corrupt number
-cannot make the real ones late.
+reordering seen: 40 to 200 ms. Each packet in order restarts it: otherwise all numbers up to a corrupt one
+would be given up, and the real packets would come too late.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JitterBuffer:
         sequence = packet.sequence
         if self._next is None:
             self._next = sequence
-        # The common case, fifty times a second and call: nothing is missing, nothing is stored.
+        # The common case, fifty times a second in each call: nothing is missing, nothing is stored.
         if sequence == self._next and not self._held:
             self._next = (sequence + 1) & 0xFFFF
             if self.hold > MIN_HOLD:
@@ -157,14 +157,14 @@ class Reception:
         if self._base is None:
             self._base = self._highest = sequence
         elif 0 < (sequence - self._highest) & 0xFFFF < _HALF:
-            # A higher number that is numerically lower has wrapped around.
+            # If a later packet has a lower number, the numbers have wrapped around.
             self._cycles += sequence < self._highest
             self._highest = sequence
         if timestamp is None:
             return
         transit = now * clock_rate - timestamp
         change = abs(transit - self._transit)
-        # A jump of the timestamp by a second is a new time base and not jitter; the first packet has no difference.
+        # A jump of the timestamp by a second is a new time base and not jitter. The first packet's is infinite.
         if change < clock_rate:
             self.jitter += (change - self.jitter) / 16
         self._transit = transit
@@ -186,7 +186,7 @@ class Reception:
         return 0 if self._base is None else (self._cycles << 16) + self._highest - self._base + 1
 
     def fraction_lost(self) -> int:
-        """Return the share of packets lost since the last call, in 1/256."""
+        """Return the share of packets lost since the previous report, in 1/256."""
         # Duplicates can make the difference negative; that is reported as no loss (appendix A.3).
         expected = self.expected - self._expected_before
         lost = expected - (self.packets - self._packets_before)

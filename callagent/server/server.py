@@ -302,7 +302,7 @@ class Server:
             transfers=config.limits.transfers,
             model_tokens=config.limits.model_tokens,
             longest_call=config.limits.call_seconds,
-            end_function=config.limits.end_function_seconds,
+            end_function_timeout=config.limits.end_function_seconds,
             recordings=recordings,
             filler_after=config.model.filler_after,
             language=config.speech.language,

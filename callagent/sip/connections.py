@@ -32,8 +32,8 @@ class Framer:
 
     def __init__(self) -> None:
         self.broken: bytes | None = None
-        """None while the stream can be read; then the head of the message whose length is invalid or too large, to be
-        answered 400, or empty if there is no head to answer."""
+        """None while the stream can be read. Then the head of the message whose length is invalid or too large, to be
+        answered 400; empty if the head itself is too large."""
         self.pings = 0
         """Keep-alives that were received; the caller answers each with CRLF (RFC 5626 §3.5.1) and resets the number."""
         self._buffer = bytearray()
@@ -64,7 +64,7 @@ class Framer:
                 self._break(b"")
             return None
         head = bytes(self._buffer[: end + len(_CRLF_CRLF)])
-        # Patterns find the length, because the user agent parses the message, and only when it is whole.
+        # Only the length is searched for here; the user agent parses the message when it is whole.
         length = _length_of(head)
         if length is None or len(head) + length > MAX_STREAM_MESSAGE:
             self._break(head)

@@ -100,7 +100,7 @@ class Agreement:
     telephone_event: int | None
     """Payload type of the telephone events that we send; None if the peer does not support them."""
     direction: sdp.Direction
-    """From our side: SENDRECV in a conversation, SENDONLY to a peer that only listens (`a=recvonly`), or on hold."""
+    """From our side: SENDONLY to a peer that only listens (`a=recvonly`), RECVONLY from one that holds us."""
     payload_type: int = 0
     """The payload type of the audio that we send."""
     telephone_event_rate: int = 8000
@@ -272,7 +272,7 @@ class Negotiation:
     # Keys
 
     def _keys_for_offer(self, media: sdp.MediaDescription) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
-        """Return our key and the peer's for an offer. Raises `NotAcceptable` if the policy requires keys."""
+        """Return our key and the peer's for an offer. Raises `NotAcceptable` if a needed key is not there."""
         lines = sdp.usable_crypto(media.values("crypto")) if self._policy.allows_keys else []
         if not lines:
             if media.protocol in SECURE or not self._policy.allows_plain:
@@ -294,7 +294,7 @@ class Negotiation:
     def _keys_of_answer(
         self, media: sdp.MediaDescription, ours: sdp.MediaDescription
     ) -> tuple[sdp.Crypto | None, sdp.Crypto | None]:
-        """Return our key and the peer's for an answer, whose tag names the chosen line of ours (RFC 4568 §5.1.3)."""
+        """Return our key and the peer's for an answer, which chooses our key by its tag (RFC 4568 §5.1.3)."""
         offered = {line.tag: line for line in sdp.usable_crypto(ours.values("crypto"))}
         for line in sdp.usable_crypto(media.values("crypto")):
             own = offered.get(line.tag)

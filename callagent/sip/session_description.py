@@ -14,11 +14,11 @@ from enum import Enum
 
 from callagent.sip.message import parse_integer
 
-MAX_LENGTH = 8 * 1024
-MAX_ATTRIBUTES = 64
-MAX_MEDIA = 8
-MAX_FORMATS = 32
-"""Octets of a description, attributes of a section, media lines, and formats of a line that are parsed."""
+MAX_OCTETS = 8 * 1024
+MAX_SECTION_ATTRIBUTES = 64
+MAX_MEDIA_LINES = 8
+MAX_LINE_FORMATS = 32
+"""Bounds of the descriptions that are parsed."""
 
 _LINE = re.compile(r"([a-z])=(.*)", re.DOTALL)
 _CONNECTION = re.compile(r"IN (IP4|IP6) ([^\s/]+)(?:/[0-9/]+)?\s*")
@@ -105,7 +105,7 @@ class SessionDescription:
     @classmethod
     def parse(cls, data: bytes) -> SessionDescription:
         """Parse a description. Raises `ValueError` only."""
-        if len(data) > MAX_LENGTH:
+        if len(data) > MAX_OCTETS:
             raise ValueError("SDP is too long")
         lines = _lines(data)
         if not lines or lines[0] != ("v", "0"):
@@ -115,7 +115,7 @@ class SessionDescription:
             if kind == "m":
                 sections.append([])
             sections[-1].append((kind, value))
-        if len(sections) - 1 > MAX_MEDIA:
+        if len(sections) - 1 > MAX_MEDIA_LINES:
             raise ValueError("SDP has too many media lines")
         return cls._of_sections(sections)
 
@@ -160,7 +160,7 @@ def _parse_media(section: list[tuple[str, str]], session: MediaDescription) -> M
     if match is None:
         raise ValueError("SDP media line is not valid")
     formats = tuple(match[5].split())
-    if not formats or len(formats) > MAX_FORMATS:
+    if not formats or len(formats) > MAX_LINE_FORMATS:
         raise ValueError("SDP formats are not valid")
     attributes = _attributes(section)
     own = dict(section).get("c")
@@ -177,7 +177,7 @@ def _parse_media(section: list[tuple[str, str]], session: MediaDescription) -> M
 
 def _attributes(section: list[tuple[str, str]]) -> Attributes:
     attributes = [value.partition(":") for kind, value in section if kind == "a"]
-    if len(attributes) > MAX_ATTRIBUTES:
+    if len(attributes) > MAX_SECTION_ATTRIBUTES:
         raise ValueError("SDP has too many attributes")
     return tuple((name, value) for name, _, value in attributes)
 
@@ -220,7 +220,7 @@ class Crypto:
 
     @classmethod
     def parse(cls, value: str) -> Crypto:
-        """Parse a line. Raises `ValueError`, also for several keys, key identifiers (MKI) and weaker sessions."""
+        """Parse a line. Raises `ValueError`, also for several keys, key identifiers (MKI) and unknown parameters."""
         match = _CRYPTO_LINE.fullmatch(value)
         if match is None:
             raise ValueError("SDP crypto line is not valid")

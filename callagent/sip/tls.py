@@ -35,7 +35,7 @@ class TlsContexts:
         self._file_times: tuple[int, ...] = ()
 
     def server(self) -> ssl.SSLContext:
-        """Return the context for the next client. Raises `OSError` (also `ssl.SSLError`) if none was ever made."""
+        """Return the next client's context. Raises `OSError` (also `ssl.SSLError`) if the first one cannot be made."""
         self._refresh()
         if self._server is None:
             self._server = self._make_server()

@@ -29,7 +29,7 @@ from callagent.speech.text_processing import split_to_size
 
 
 class LongTextVoice:
-    """A voice that accepts at most `max_bytes` bytes of UTF-8 at a time, and gets longer texts in parts."""
+    """A voice that passes long texts on in parts, because the wrapped one accepts only `max_bytes` bytes of UTF-8."""
 
     def __init__(self, voice: Voice, max_bytes: int) -> None:
         self._voice = voice
@@ -283,7 +283,7 @@ class ApologisingVoice:
         self.apologised = False
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
-        """Speak with the voice; if it fails, raise its `ProviderError`, the first time after the recording."""
+        """Speak with the voice; if it fails, play the apology where one is due, then raise its `ProviderError`."""
         spoken = False
         try:
             async with aclosing(self._voice.speak(text, settings)) as chunks:
@@ -304,7 +304,7 @@ class ApologisingVoice:
 def _apology(text: str) -> SpeechChunk:
     """Return the recording, to be played in place of `text`.
 
-    The only time of a word lies after the recording's end, so that nothing of `text` counts as heard by the caller.
+    Only the first word has a time, after the recording's end, so that nothing of `text` counts as heard by the caller.
     """
     pcm = _recording()
     end = len(pcm) / 2 / SAMPLE_RATE

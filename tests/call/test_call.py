@@ -456,7 +456,7 @@ def test_an_end_function_that_hangs_delays_the_record_by_its_limit_only() -> Non
 
     scene = Scene(Hanging([GOODBYE]), ["bye"])
     scene.caller_speaks(2.0)
-    record = scene.play(end_function=5.0)
+    record = scene.play(end_function_timeout=5.0)
     assert record.end_function == "failed"
     assert len(scene.agent.ended) == 2
 

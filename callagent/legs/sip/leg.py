@@ -217,7 +217,7 @@ class SipLeg:
         return self._call
 
     async def confirmed(self) -> bytes:
-        """Wait until the call is confirmed; return the body of the peer's answer or ACK. Raises `LegGone`."""
+        """Wait for the peer's answer, or its ACK of ours, and return the body. Raises `LegGone`."""
         # Shielded, because several may wait: a cancelled transfer must not cancel the future of the others.
         outcome = await asyncio.shield(self._confirmation)
         if isinstance(outcome, _Gone):

@@ -14,7 +14,7 @@ from callagent.sip import EndpointCall, TransferProgressed, TransferState
 
 
 class TransferableLeg(TargetLeg, Protocol):
-    """The part that a transfer needs of a leg: the leg that is transferred, or the leg to the target."""
+    """What a transfer uses of a leg: of the one that is transferred, and of the one to the target."""
 
     info: CallInfo
 
@@ -22,7 +22,7 @@ class TransferableLeg(TargetLeg, Protocol):
     def call(self) -> EndpointCall: ...
 
     async def confirmed(self) -> bytes:
-        """Wait for the body that confirms the call. Raises `LegGone`."""
+        """Wait for the peer's answer, or its ACK of ours, and return the body. Raises `LegGone`."""
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None: ...
 
@@ -61,7 +61,7 @@ class SipTransfer:
             return leg_contract.TransferOutcome(leg_contract.TransferStatus.FAILED, "a transfer is under way")
         self._is_running = True
         try:
-            # A request within the dialog must not overtake the ACK of our 200: the peer would not know the dialog.
+            # Our request must not overtake our 200, which creates the peer's dialog; its ACK shows that it came.
             await leg.confirmed()
             return await self._transfer(leg, target, audio)
         except leg_contract.LegGone as gone:
@@ -106,18 +106,18 @@ class SipTransfer:
                 return await self._join(leg, target, audio)
 
     async def _refer(
-        self, leg: TransferableLeg, target: leg_contract.TransferTarget, consulted: TransferableLeg | None = None
+        self, leg: TransferableLeg, target: leg_contract.TransferTarget, consultation: TransferableLeg | None = None
     ) -> leg_contract.TransferOutcome:
         # Made before the REFER is sent, because the outcome may come at any time.
         self._progress = asyncio.get_running_loop().create_future()
         try:
-            if consulted is None:
+            if consultation is None:
                 uri = target_uri(leg.call.core.dialog, target.uri)
                 leg.call.refer(uri, target.headers)
             else:
-                dialog = consulted.call.core.dialog
+                dialog = consultation.call.core.dialog
                 assert dialog is not None, "an answered call has a dialog"
-                leg.call.refer(dialog.remote_target, target.headers, to=consulted.call)
+                leg.call.refer(dialog.remote_target, target.headers, to=consultation.call)
             outcome = await self._progress
         finally:
             self._progress = None
@@ -129,15 +129,15 @@ class SipTransfer:
     async def _attend(self, leg: TransferableLeg, target: leg_contract.TransferTarget) -> leg_contract.TransferOutcome:
         """Call the target first; once it has answered, the peer takes our place in that call (RFC 5589 §7)."""
         try:
-            consulted = await self._dial_target(leg, target)
+            consultation = await self._dial_target(leg, target)
         except OSError as error:
             return leg_contract.TransferOutcome(leg_contract.TransferStatus.FAILED, str(error))
         try:
-            _, refusal = await wait_for_answer(consulted, target.ring_seconds)
-            return refusal or await self._refer(leg, target, consulted)
+            _, refusal = await wait_for_answer(consultation, target.ring_seconds)
+            return refusal or await self._refer(leg, target, consultation)
         finally:
             # After a success the target has ended this call itself, because the peer's INVITE replaced it.
-            consulted.leave(EndReason.HANDOFF)
+            consultation.leave(EndReason.HANDOFF)
 
     async def _join(
         self, leg: TransferableLeg, target: leg_contract.TransferTarget, audio: leg_contract.SwitchedMedia | None

@@ -1,9 +1,8 @@
 """FunctionGemma as a language model: one utterance, few functions, and calls that are checked before they are sent.
 
-The model was trained to call functions on a single utterance, not to lead a conversation. It therefore sees the
-last instructions, the caller's last utterance and the calls made since; state from before is kept elsewhere. After an
-invalid call the model is asked once more and told the mistake. If there is no answer then, the fallback model answers,
-or `ProviderError` is raised.
+The model was trained to call functions on a single utterance, not to lead a conversation. It therefore sees only
+the last instructions, the caller's last utterance and the calls made since. After an invalid call the model is asked
+once more and told the mistake. If there is no answer then, the fallback model answers, or `ProviderError` is raised.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class _Answer:
     output_tokens: int = 0
 
     @property
-    def lost_call(self) -> Problem | None:
-        """The problem that lost the first call; None: no call was lost."""
+    def first_loss(self) -> Problem | None:
+        """The first problem by which a call was lost; None: no call was lost."""
         return next((problem for problem in self.problems if problem.is_loss), None)
 
     def count(self, usage: Usage) -> None:
@@ -105,7 +104,7 @@ class FunctionGemmaModel:
     ) -> AsyncGenerator[Delta, None]:
         answer = _Answer()
         if tools or self._fallback is None:
-            # Words are passed on as they come, calls only at the end, when all are known to be valid.
+            # Words are passed on as they come, calls only at the end, because a lost one is asked for again.
             async with aclosing(self._words(answer, one_utterance(messages), tools, settings)) as words:
                 async for text in words:
                     yield Delta(text=text)
@@ -131,7 +130,7 @@ class FunctionGemmaModel:
     ) -> AsyncGenerator[Delta, None]:
         """Yield the fallback's answer, and add its tokens to those of `answer`. Raises `ProviderError`."""
         if self._fallback is None:
-            reason = answer.lost_call.reason if answer.lost_call else "it neither spoke nor called a function"
+            reason = answer.first_loss.reason if answer.first_loss else "it neither spoke nor called a function"
             raise ProviderError(f"the model's answer cannot be used: {reason}")
         async with aclosing(self._fallback.stream(messages, tools, settings)) as deltas:
             async for delta in deltas:
@@ -147,15 +146,15 @@ class FunctionGemmaModel:
         speaks = self._fallback is None
         async with aclosing(self._complete(answer, self._request(messages, tools, settings), tools)) as words:
             async for text in words:
-                # Words without a call are an excuse; a fallback has better ones.
+                # The model's own words are mostly excuses; with a fallback they are dropped.
                 if speaks:
                     answer.has_words = answer.has_words or not text.isspace()
                     yield text
-        if (lost := answer.lost_call) is None:
+        if (lost := answer.first_loss) is None:
             return
         # A call is lost if it cannot be read or the tools do not allow it.
         if answer.calls and lost.call and not _named(tools, lost.name):
-            # The step may offer the function once the calls before it have run, so the engine that runs them decides.
+            # The calls before it may lead to a step that offers the function, so the agent, which runs them, decides.
             answer.add_call(lost.call)
             return
         log.warning("model_call_refused", function=lost.name, reason=lost.reason)
@@ -167,7 +166,7 @@ class FunctionGemmaModel:
                 if speaks:
                     answer.has_words = answer.has_words or not text.isspace()
                     yield text
-        if (lost := answer.lost_call) is not None:
+        if (lost := answer.first_loss) is not None:
             log.warning("model_call_lost", function=lost.name, reason=lost.reason)
 
     async def _complete(
@@ -185,7 +184,7 @@ class FunctionGemmaModel:
                     yield text
 
     def _request(
-        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings, rules: str = ""
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings, gbnf: str = ""
     ) -> CompletionRequest:
         tokens = self._tokens
         try:
@@ -201,7 +200,7 @@ class FunctionGemmaModel:
             # A project's temperature is for models that talk; calls of functions need the likeliest token.
             temperature=self._temperature,
             model=settings.model,
-            grammar=rules,
+            grammar=gbnf,
         )
 
     def _correction(

@@ -20,7 +20,7 @@ _DEFINITIONS = ("#/$defs/", "#/definitions/")
 def normalise(schema: object) -> MutableJsonObject:
     """Return the schema with references resolved, `const` as an `enum` of one value, and `allOf` merged.
 
-    A keyword of the wrong shape is left out, so that the other parameters can still be used. Never raises.
+    A keyword of the wrong shape is left out, so that the rest of the schema still counts. Never raises.
     """
     return _Normaliser(schema if isinstance(schema, Mapping) else {}).normalise(schema, ())
 
@@ -63,10 +63,10 @@ class _Normaliser:
         return _merge_null(normal)
 
     def _resolve(self, schema: Schema, inside: tuple[str, ...]) -> MutableJsonObject:
-        """Return the schema behind a reference. Inside of itself, a recursive schema allows anything."""
+        """Return the schema that a reference names; a reference inside that schema to itself is left out."""
         reference = schema["$ref"]
         rest = {key: value for key, value in schema.items() if key != "$ref"}
-        # A recursive reference, as schemas of trees have it, would be resolved without end.
+        # A recursive reference would be resolved without end.
         if not isinstance(reference, str) or reference in inside:
             return self.normalise(rest, (*inside, ""))
         for prefix in _DEFINITIONS:
@@ -154,17 +154,17 @@ class _Misfit(ValueError):
         super().__init__(reason, *about)
         self._reason = reason
         self._about = about
-        self._place = ""
+        self._path = ""
 
-    def within(self, place: str) -> _Misfit:
-        """Put a property or an item in front of the place; called from the inside to the outside."""
-        dot = "." if self._place and not self._place.startswith("[") else ""
-        self._place = f"{place}{dot}{self._place}"[:_MAX_REASON_LENGTH]
+    def within(self, member: str) -> _Misfit:
+        """Put a property or an item in front of the value's path; called for the innermost one first."""
+        dot = "." if self._path and not self._path.startswith("[") else ""
+        self._path = f"{member}{dot}{self._path}"[:_MAX_REASON_LENGTH]
         return self
 
     def __str__(self) -> str:
         about = (str(each)[:_MAX_REASON_LENGTH] for each in self._about)
-        return f"{self._place or 'the call'}{self._reason.format(*about)}"
+        return f"{self._path or 'the call'}{self._reason.format(*about)}"
 
 
 def coerce_arguments(arguments: JsonObject, schema: Schema) -> MutableJsonObject:
@@ -174,12 +174,12 @@ def coerce_arguments(arguments: JsonObject, schema: Schema) -> MutableJsonObject
     `ValueError` with the name of an argument that is missing or does not fit.
     """
     whole = normalise(schema if _is_object_schema(schema) else {"properties": schema})
-    # An object inside may have any properties where none are declared; a function without parameters takes none.
+    # A nested object without declared properties may have any; a function without parameters takes none.
     return _object(arguments, {"additionalProperties": False, **whole}, 0)
 
 
 def _is_object_schema(schema: Schema) -> bool:
-    """Return whether `schema` is an object's; False: it maps property names, even `properties`, to schemas."""
+    """Return whether `schema` is an object's; False: it maps names, perhaps `properties`, to schemas."""
     kind, properties = schema.get("type"), schema.get("properties")
     if isinstance(kind, str):
         return True
@@ -190,7 +190,7 @@ def _is_object_schema(schema: Schema) -> bool:
 
 def _object(value: JsonValue, schema: Schema, depth: int) -> MutableJsonObject:
     if not isinstance(value, Mapping):
-        raise _misfit("an object", value)
+        raise _wrong_value("an object", value)
     required = list_at(schema, "required")
     found: MutableJsonObject = {}
     for name, given in value.items():
@@ -221,7 +221,7 @@ def _fit_property(value: JsonValue, schema: Schema, required: bool, depth: int) 
     # Models write null for arguments that the caller has not given.
     if value is None and not _allows_null(schema):
         if required:
-            raise _misfit("a value", value)
+            raise _wrong_value("a value", value)
         return _ABSENT
     return _fit(value, schema, depth + 1)
 
@@ -265,7 +265,7 @@ def _fit_type(value: JsonValue, kind: str, schema: Schema, depth: int) -> JsonVa
         expected, fit = scalar
         fitted = fit(value)
         if fitted is _ABSENT:
-            raise _misfit(expected, value)
+            raise _wrong_value(expected, value)
         return fitted
     if kind == "array":
         # Small models often leave out the brackets around a single item.
@@ -390,7 +390,7 @@ def _check_pattern(text: str, schema: Schema) -> None:
         # JSON schemas use patterns of ECMAScript; one that Python cannot compile is not checked.
         return
     if not matches:
-        raise _misfit(f"text of the form {pattern}", text)
+        raise _wrong_value(f"text of the form {pattern}", text)
 
 
 def _find_in_enum(value: JsonValue, enum: Sequence[JsonValue]) -> JsonValue:
@@ -401,7 +401,7 @@ def _find_in_enum(value: JsonValue, enum: Sequence[JsonValue]) -> JsonValue:
     # If a project has two members that differ in case alone, neither is chosen.
     same_letters = [each for each in enum if str(each).casefold() == str(value).strip().casefold()]
     if len(same_letters) != 1:
-        raise _misfit(f"one of {', '.join(map(str, enum))}", value)
+        raise _wrong_value(f"one of {', '.join(map(str, enum))}", value)
     return same_letters[0]
 
 
@@ -412,5 +412,5 @@ def _allows_null(schema: Schema) -> bool:
     return schema.get("nullable") is True or "null" in kinds or any(map(_allows_null, choices))
 
 
-def _misfit(expected: str, value: JsonValue) -> _Misfit:
+def _wrong_value(expected: str, value: JsonValue) -> _Misfit:
     return _Misfit(": expected {}, got {!r}", expected, value)

@@ -243,8 +243,8 @@ class Replaces:
         return f"Replaces={escape(str(self), _UNESCAPED)}"
 
 
-def attended_target(consulted: Call, target: Uri) -> Uri:
+def attended_target(consultation: Call, target: Uri) -> Uri:
     """Return the Refer-To of an attended transfer, which replaces our call with the target (RFC 5589 §7.1)."""
-    if consulted.dialog is None or not consulted.is_established:
+    if consultation.dialog is None or not consultation.is_established:
         raise ValueError("The call with the transfer target is not established")
-    return replace(target, headers=Replaces.of(consulted.dialog).uri_header)
+    return replace(target, headers=Replaces.of(consultation.dialog).uri_header)

@@ -61,7 +61,7 @@ class Failed(_Message):
 
     number: int
     reason: str
-    user: bool = False
+    is_user_error: bool = False
     """Whether somebody has to change a file or a setting before the load can succeed."""
 
 
@@ -74,6 +74,7 @@ class Transcribe(_Message):
     """Whether the better and slower model is to be used."""
     language: str = "en"
     expected: str = ""
+    """The answer that the caller is expected to give, or keywords; for the better model."""
 
 
 class Transcribed(_Message):
@@ -176,7 +177,7 @@ Serve = Callable[[Request], Answer]
 
 
 def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable[[LoadT], int]) -> None:
-    """Run an inference process: serve the core on the socket whose number is the first argument, until it is closed.
+    """Run an inference process: serve the core on the socket numbered in `sys.argv[1]`, until it is closed.
 
     `load` loads the models, `threads` says how many requests it serves at a time.
     """
@@ -189,7 +190,7 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
     try:
         serve = load(settings)
     except UserError as error:
-        connection.sendall(encode(Failed(0, str(error), user=True)))
+        connection.sendall(encode(Failed(0, str(error), is_user_error=True)))
         return
     connection.sendall(encode(Ready()))
     # Several threads send answers over one socket: the lock keeps each answer in one piece.
@@ -231,8 +232,8 @@ class Urgency(IntEnum):
     """A caller waits in silence for it."""
     SOON = 1
     """A caller may have to wait for it soon."""
-    FIRST = 2
-    """The first words of an utterance: they decide whether the agent goes on speaking."""
+    FIRST_WORDS = 2
+    """The first partial transcript of an utterance, which decides whether the agent goes on speaking."""
     PARTIAL = 3
     """A partial transcript, which may be dropped."""
 
@@ -254,7 +255,7 @@ class Job:
         self.on_answer = on_answer
         """Called once, unless the job was cancelled; with None if the process died or the deadline passed."""
         self.deadline = deadline
-        """Seconds of the loop's clock: after it nobody waits for the answer, or a process at work on it hangs."""
+        """On the loop's clock: when it passes, a waiting job is given up, and a process at work on it is killed."""
         self.number = 0
         """Its order in the queue and the number of its request; a new one when the job is moved forward."""
 
@@ -270,7 +271,7 @@ class JobQueue:
         self._max_partials = max_partials
         """Partial transcripts that may wait; final ones always may."""
         self._max_seconds = max_seconds
-        """Seconds of work on one job; a process that takes more hangs."""
+        """Seconds of work on one job; a process that takes more counts as hung."""
         self._heap: list[tuple[int, int, Job]] = []
         """A heap by urgency and number. Entries of jobs that are no longer in `_waiting` are skipped."""
         self._waiting: dict[int, Job] = {}
@@ -313,7 +314,7 @@ class JobQueue:
             number = heapq.heappop(self._heap)[1]
             job = self._waiting.pop(number, None)
             if job is not None and job.deadline >= now:
-                # From now on the deadline bounds the work of the process, no longer the wait of the caller.
+                # From now on the deadline bounds the work of the process.
                 job.deadline = now + self._max_seconds
                 self._running[number] = job
                 return number, job
@@ -332,12 +333,12 @@ class JobQueue:
             job.on_answer(answer)
 
     def abandon(self) -> None:
-        """Answer the jobs that the process worked on with None, because it has died."""
+        """Answer with None the jobs that the process worked on, because it has died."""
         for number in list(self._running):
             self.answer(number, None)
 
     def expire(self, now: float) -> bool:
-        """Answer waiting jobs whose deadline has passed with None; return whether a running job's has passed."""
+        """Answer with None the waiting jobs whose deadline has passed; return whether a running job's has passed."""
         for number, job in list(self._waiting.items()):
             if job.deadline < now:
                 del self._waiting[number]
@@ -431,7 +432,7 @@ class Engine:
                 await self.close()
 
     def submit(self, job: Job) -> bool:
-        """Queue a job; return False if it is a partial transcript that was dropped, because too many wait."""
+        """Queue a job; return False if it is dropped, because enough partial transcripts wait."""
         if self._phase is Phase.CLOSED:
             # The answer does not come from inside submit(), because its caller does not expect it yet.
             asyncio.get_running_loop().call_soon(job.on_answer, None)
@@ -465,7 +466,7 @@ class Engine:
             if not ready.done():
                 ready.set_exception(reason)
                 return
-            # Only the jobs that it worked on are lost, one of which may have killed it; the next process does the rest.
+            # Only the jobs that it worked on are lost: one of them may have killed it.
             self._enter(Phase.DOWN)
             self._jobs.abandon()
             log.error("inference_process_died", module=self._module, reason=str(reason), again_in=self._pause)
@@ -530,7 +531,7 @@ class Engine:
             message = await read_message(reader)
             if not isinstance(message, Answer):
                 raise ValueError(f"{type(message).__name__} is not an answer")
-            # A process that answers works: after its next death the pause is short again.
+            # The process works, because it answers: after its next death the pause is short again.
             self._pause = FIRST_PAUSE_SECONDS
             # The loop calls `on_answer`, not this task: an exception in it must not end the process of all calls.
             loop.call_soon(self._jobs.answer, message.number, message)
@@ -543,7 +544,7 @@ class Engine:
             self._writer.write(encode(job.make_request(number)))
 
     def _check_deadlines(self) -> None:
-        """Answer waiting jobs whose deadline has passed with None; kill a process that hangs."""
+        """Answer with None the waiting jobs whose deadline has passed; kill a process that hangs."""
         loop = asyncio.get_running_loop()
         self._watch = None
         if self._jobs.expire(loop.time()) and self._process and self._process.returncode is None:
@@ -561,6 +562,6 @@ class Engine:
 def _expect_ready(message: Message) -> None:
     """Check that a load succeeded. Raises `UserError` if somebody has to act, else `ValueError`."""
     if isinstance(message, Failed):
-        raise UserError(message.reason) if message.user else ValueError(message.reason)
+        raise UserError(message.reason) if message.is_user_error else ValueError(message.reason)
     if not isinstance(message, Ready):
         raise ValueError(f"{type(message).__name__} is not the answer to a load")

@@ -298,7 +298,7 @@ class _Transcription:
         utterance.begin_partial()
         # The first words of an utterance precede other partial transcripts, because a barge-in waits for them.
         # The audio is read when the job is sent, so that it is the latest.
-        urgency = Urgency.PARTIAL if self._latest or self._pieces else Urgency.FIRST
+        urgency = Urgency.PARTIAL if self._latest or self._pieces else Urgency.FIRST_WORDS
         job = self._job(urgency, lambda: bytes(utterance.audio), self._take_partial)
         if self._engine.submit(job):
             self._partial = job
@@ -334,7 +334,7 @@ class _Transcription:
     ) -> Job:
         settings = self._settings
         # Audio that may become part of the final transcript goes to the larger model.
-        final = urgency < Urgency.FIRST
+        final = urgency < Urgency.FIRST_WORDS
         language = primary_language(settings.language)
         expected = settings.expected or ", ".join(settings.keywords)
         seconds = FINAL_DEADLINE_SECONDS if final else PARTIAL_DEADLINE_SECONDS

@@ -71,13 +71,13 @@ class Decision:
         return not self.ends_call and (self.utterance is None or not self.end_turn)
 
     @property
-    def stops_other_calls(self) -> bool:
-        """Whether further tool calls of the model's answer are not executed."""
+    def skips_other_tool_calls(self) -> bool:
+        """Whether further tool calls of the model's answer are skipped."""
         return self.ends_call or self.utterance is not None or bool(self.transition)
 
 
 def decide(answer: JsonObject) -> Decision:
-    """Return the decision of a function that returned; `answer` is the worker's."""
+    """Return a function's decision; `answer` is the worker's answer to a call without an error."""
     effects = object_at(answer, "effects")
     kind, value = answer.get("returned_kind"), answer.get("returned")
     if kind == "dict" and isinstance(value, Mapping):
@@ -87,8 +87,8 @@ def decide(answer: JsonObject) -> Decision:
     # A function that returns nothing decides by the effects that it queued, or leaves the decision to the model.
     if kind == "none" or value is None:
         return _from_dict({}, effects)
-    # Variant and language were set by calls of their own and still apply. Queued moves and handoffs do not: the
-    # unusable value may have meant another one.
+    # Variant and language were set by calls of their own and still apply. A queued transition or handoff does not:
+    # the unusable value may have been meant to replace it.
     variant, language = _name(effects.get("variant")), _name(effects.get("language"))
     return Decision(content=BAD_RETURN, unusable=True, variant=variant, language=language)
 
@@ -99,7 +99,7 @@ def _from_dict(value: JsonObject, effects: JsonObject) -> Decision:
     queued = object_at(effects, "handoff")
     handoff = _returned_handoff(value.get("handoff"), value) or (_queued_handoff(queued) if queued else None)
     utterance = _first_text(
-        value.get("utterance"), _inner_utterance(value), queued.get("utterance"), effects.get("say")
+        value.get("utterance"), _handoff_utterance(value), queued.get("utterance"), effects.get("say")
     )
     return Decision(
         variant=_name(value.get("variant")) or _name(effects.get("variant")),
@@ -127,7 +127,7 @@ def _name(value: JsonValue) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _inner_utterance(value: JsonObject) -> JsonValue:
+def _handoff_utterance(value: JsonObject) -> JsonValue:
     return object_at(value, "handoff").get("utterance")
 
 
@@ -194,8 +194,8 @@ class Move:
     """The new position after a transition, and what is wrong with the transition."""
 
     position: Position
-    entered: bool
-    """A step was entered (perhaps the same again) or the flow was left."""
+    moved: bool
+    """Whether a step was entered (perhaps the same again) or the flow was left."""
     problem: str | None = None
 
 

@@ -449,7 +449,7 @@ class FunctionCalls:
         result = resolve_transition(conversation.project, conversation.position, transition)
         if result.problem:
             log.error("transition_refused", problem=result.problem, flow=conversation.position.flow)
-        if result.entered:
+        if result.moved:
             log.debug("step_entered", old=str(conversation.position), new=str(result.position))
             conversation.position = result.position
             conversation.events.append(actions.StepEntered(result.position.flow, result.position.step))

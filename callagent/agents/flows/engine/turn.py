@@ -42,7 +42,7 @@ class Turn:
         self._settings = functions.conversation.settings
         self._over = False
         self._stopped = False
-        """Whether the last decision stops the model's other tool calls (`Decision.stops_other_calls`)."""
+        """Whether the last decision skips the model's other tool calls (`Decision.skips_other_tool_calls`)."""
         self._has_spoken = False
         self._failures = 0
         """Unusable return values of functions in this turn."""
@@ -69,7 +69,7 @@ class Turn:
     async def carry_out(self, decision: Decision) -> None:
         """Say and do what a decision asks for. Afterwards the turn is over, or the model is asked again."""
         conversation = self._conversation
-        self._stopped = decision.stops_other_calls
+        self._stopped = decision.skips_other_tool_calls
         conversation.emit_events(self._emit)
         if decision.utterance:
             self._say(decision.utterance, channel=decision.channel)
@@ -169,7 +169,7 @@ class Turn:
         conversation, fillers = self._conversation, self._conversation.fillers
         if not fillers.phrases or conversation.channel != "voice":
             return
-        control = fillers.control(self._functions.random)
+        control = fillers.latency_control(self._functions.random)
         if control is not None:
             conversation.waits += 1
             # Negative, because the sign distinguishes the numbers of waits from those of functions.

@@ -12,7 +12,6 @@ from callagent.agents.kernel import Pattern, Reader, expand_groups
 from callagent.json_values import JsonObject, number_at
 
 DEFAULT_INITIAL_INTERVAL = 2.5
-"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class FillerPhrases:
     interval: float = DEFAULT_FILLER_INTERVAL
     """Seconds of silence after each phrase."""
 
-    def control(self, generator: random.Random) -> LatencyControl | None:
+    def latency_control(self, generator: random.Random) -> LatencyControl | None:
         """Return the fillers of one wait; None: there are none."""
         if not self.phrases:
             return None
@@ -111,9 +110,12 @@ class Pronunciation:
 
 @dataclass(frozen=True, slots=True)
 class PhraseFilter:
+    """Phrases at which the agent's answer is cut; then `function`, if any, is called."""
+
     name: str
     patterns: tuple[Pattern, ...]
     say_phrase: bool
+    """Whether the phrase itself is still spoken."""
     language: str
     function: str | None
 
@@ -160,7 +162,7 @@ def load_asr_settings(root: Reader) -> AsrSettings:
 
 
 def load_keyphrases(root: Reader) -> tuple[str, ...]:
-    """Read the phrases that the recogniser should expect, the strongest first."""
+    """Read the phrases that the recogniser should expect."""
     # Recognisers take a bounded number of phrases: the most important ones come first.
     rank = {"maximum": 0, "boosted": 1, "default": 2}
     found: dict[str, tuple[int, str]] = {}
@@ -251,7 +253,7 @@ def _compile_pattern(reader: Reader, key: str, *, ignore_case: bool) -> Pattern 
 
 
 PRESET_LOUDNESS, TRACK_LOUDNESS = -50.0, -40.0
-"""Defaults for `voice/configuration.yaml` and for tracks of functions, in decibels of full scale."""
+"""Defaults in decibels of full scale: for a `preset`, and for a `background_track`."""
 MIN_LOUDNESS, MAX_LOUDNESS = -70.0, -20.0
 
 

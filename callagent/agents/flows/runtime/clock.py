@@ -1,7 +1,7 @@
 """`conv.clock`, which a test may pin, and the `datetime` module as a project sees it while the clock is pinned.
 
-Projects use `datetime.now()` as often as `conv.clock`. Its stand-in creates ordinary dates and times, which can be
-pickled and stay valid.
+Projects use `datetime.now()` as often as `conv.clock`. The stand-in for the module creates ordinary dates and times,
+which can be pickled.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def test_an_empty_result_lets_the_model_go_on(value: Any):
     found = decision(value)
     assert found.asks_model
     assert found.content == ""
-    assert not found.stops_other_calls
+    assert not found.skips_other_tool_calls
 
 
 def test_a_string_is_the_tool_result():
@@ -32,7 +32,7 @@ def test_content_alone_is_the_tool_result():
 
 def test_an_utterance_ends_the_turn():
     found = decision({"utterance": "Hello."})
-    assert (found.utterance, found.asks_model, found.stops_other_calls) == ("Hello.", False, True)
+    assert (found.utterance, found.asks_model, found.skips_other_tool_calls) == ("Hello.", False, True)
 
 
 def test_an_empty_utterance_ends_the_turn_in_silence():
@@ -121,7 +121,7 @@ def test_of_queued_transitions_an_explicit_goto_wins(effects: dict[str, Any], ex
 def test_content_with_a_transition_asks_the_model_in_the_new_step():
     found = decision({"content": "ok", "transition": {"goto_step": "S"}})
     assert found.asks_model
-    assert found.stops_other_calls
+    assert found.skips_other_tool_calls
 
 
 def test_listen_is_kept_only_as_a_map():

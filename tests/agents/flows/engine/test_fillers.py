@@ -86,7 +86,7 @@ def test_the_older_form_counts_where_the_newer_one_is_absent(
 
 
 def test_random_phrases_are_all_said_once():
-    control = FillerPhrases(("a", "b", "c")).control(random.Random(3))
+    control = FillerPhrases(("a", "b", "c")).latency_control(random.Random(3))
     assert control is not None
     assert sorted(response.text for response in control.responses) == ["a", "b", "c"]
 

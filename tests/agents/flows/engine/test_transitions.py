@@ -32,7 +32,7 @@ PROJECT = Project(Path("."), "p", flows={"A": flow("A", "one", "two"), "B": flow
 )
 def test_a_transition_enters(here: Position, transition: Transition, there: Position):
     result = resolve_transition(PROJECT, here, transition)
-    assert (result.position, result.entered, result.problem) == (there, True, None)
+    assert (result.position, result.moved, result.problem) == (there, True, None)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_a_transition_enters(here: Position, transition: Transition, there: Posi
 )
 def test_a_transition_to_nowhere_leaves_the_call_where_it_is(here: Position, transition: Transition, problem: str):
     result = resolve_transition(PROJECT, here, transition)
-    assert (result.position, result.entered) == (here, False)
+    assert (result.position, result.moved) == (here, False)
     assert problem in (result.problem or "")
 
 
 def test_no_transition_is_no_move():
-    assert not resolve_transition(PROJECT, Position("A", "one"), Transition()).entered
+    assert not resolve_transition(PROJECT, Position("A", "one"), Transition()).moved
 
 
 async def test_the_survey_is_the_projects_flow_of_that_name(tmp_path: Path):
