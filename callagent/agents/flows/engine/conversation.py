@@ -316,7 +316,7 @@ class Conversation:
     topics: list[str] = field(default_factory=list)
     """Names of retrieved topics, newest first."""
     inputs: list[str] = field(default_factory=list)
-    """The caller's last words, newest last, for retrieval."""
+    """The caller's last utterances, newest last: those that are searched together with the next one."""
     silences: int = 0
     """Silent turns in a row."""
     interruptions: int = 0

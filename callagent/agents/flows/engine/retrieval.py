@@ -183,15 +183,16 @@ async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> 
     direct = best_matches(await index.search(text, excluded, conversation.variant), threshold, limit)
     found = direct
     if not direct and conversation.inputs:
-        earlier = conversation.inputs[-settings.max_earlier_inputs :]
         # "And on Sundays?" finds nothing alone, but does with the question before it.
-        together = await index.search(" ".join((*earlier, text)), excluded, conversation.variant)
+        together = await index.search(" ".join((*conversation.inputs, text)), excluded, conversation.variant)
         found = best_matches(together, threshold, limit)
     # Topics of earlier turns stay behind the new ones, because the caller may come back to them.
     max_topics = max(limit, settings.max_topics)
     earlier_topics = [name for name in conversation.topics if name not in excluded]
     conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *earlier_topics)))[:max_topics]
-    conversation.inputs = [*conversation.inputs[-4:], text]
+    inputs = [*conversation.inputs, text]
+    # Counted from the start, because a slice from `-0` would be the whole list.
+    conversation.inputs = inputs[max(0, len(inputs) - settings.max_earlier_inputs) :]
     # Cited is only a topic that these words found without the earlier ones, which may have been about something else.
     cited = best_matches(direct, settings.cited_threshold, 1)
     if cited and cited[0].topic.name not in settings.not_cited:

@@ -97,7 +97,7 @@ class RetrievalSettings:
     max_matches: int
     """Topics found for one utterance."""
     max_earlier_inputs: int
-    """Earlier utterances that are searched together with one that finds nothing."""
+    """Earlier utterances that are searched together with one that finds nothing; 0: none."""
     max_topics: int
     """Topics of all turns that the model is given."""
     excluded_by_channel: Mapping[str, tuple[str, ...]]
@@ -289,7 +289,7 @@ def _read_retrieval(section: JsonObject) -> RetrievalSettings:
         in_flow_threshold=number_at(section, "in_flow_threshold", 0.35),
         cited_threshold=number_at(section, "qa_metric_threshold", 0.33),
         max_matches=int(number_at(section, "top_k", 5)),
-        max_earlier_inputs=int(number_at(section, "previous_user_inputs_len", 2)),
+        max_earlier_inputs=max(0, int(number_at(section, "previous_user_inputs_len", 2))),
         max_topics=int(number_at(section, "history_len", 7)),
         excluded_by_channel={channel: _names(names) for channel, names in excluded.items()},
         not_cited=_names(section.get("qa_metric_exclusions")),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.engine.retrieval import MeaningIndex, WordIndex, best_matches, retrieve, words
+from callagent.agents.flows.engine.retrieval import Match, MeaningIndex, WordIndex, best_matches, retrieve, words
 from callagent.agents.flows.format.steps_and_topics import Topic
 from callagent.models import open_embedder
 from tests.agents.flows.support import call_info, write_project
@@ -99,6 +99,43 @@ async def test_topics_of_earlier_turns_stay_and_a_citation_is_counted_once_a_tur
     conversation.disabled_topics = ("boats",)
     await retrieve(conversation, index, "boats?")
     assert "boats" not in conversation.topics
+
+
+class Searched(WordIndex):
+    """An index that keeps what it was asked to search."""
+
+    def __init__(self) -> None:
+        super().__init__(TOPICS)
+        self.texts: list[str] = []
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        self.texts.append(text)
+        return await super().search(text, excluded, variant)
+
+
+@pytest.mark.parametrize(
+    ("number", "searched"),
+    [
+        (0, ["t9"]),
+        (1, ["t9", "t8 t9"]),
+        (7, ["t9", "t2 t3 t4 t5 t6 t7 t8 t9"]),
+        (50, ["t9", "t0 t1 t2 t3 t4 t5 t6 t7 t8 t9"]),
+        (-1, ["t9"]),
+    ],
+)
+async def test_so_many_earlier_inputs_are_searched_as_the_project_says(
+    tmp_path: Path, number: int, searched: list[str]
+):
+    async def write(name: str, value: Any) -> None:
+        raise AssertionError("nothing was found")
+
+    settings = f'{{"ragdoll": {{"previous_user_inputs_len": {number}}}}}'
+    project, _ = load_project(write_project(tmp_path, {"agent_settings/experimental_config.json": settings}))
+    conversation, index = Conversation.begin(call_info(), project, FlowSettings(), write), Searched()
+    for turn in range(10):
+        index.texts.clear()
+        await retrieve(conversation, index, f"t{turn}")
+    assert index.texts == searched
 
 
 class Letters:
