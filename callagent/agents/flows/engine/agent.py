@@ -69,8 +69,7 @@ class FlowAgent:
         conversation.turns += 1
         # Noted before anything else is awaited, so that an interruption does not lose the caller's words.
         await self._note_turn(turn)
-        if functions.running is not None:
-            await functions.wait_for_running()
+        await functions.wait_for_running()
         conversation.emit_events(emit)
         agent_turn = Turn(functions, self._model, emit)
         try:
@@ -193,10 +192,13 @@ class FlowAgent:
         """Note the caller's turn in the history, count silent turns, and look up topics."""
         conversation = self._conversation
         if isinstance(turn, HandoffFailed):
-            conversation.handoff = None
+            conversation.handoff = conversation.emitted_ending = None
             # The model may have announced the transfer, so it is told that there was none.
             conversation.history.add_note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
+        # The caller interrupted before the call had read the last ending, so this turn repeats it.
+        if conversation.emitted_ending is not None:
+            conversation.unfinished, conversation.emitted_ending = conversation.emitted_ending, None
         if turn.reopens:
             conversation.history.reopen(lambda function: is_hidden_when_reopened(conversation, function))
         # The history, the model and the log see a placeholder; only functions are given the digits.

@@ -330,7 +330,7 @@ class Conversation:
     turns: int = 0
     """The caller's turns so far."""
     handoff: MutableJsonObject | None = None
-    """`{"destination", "reason"}` of the handoff that is being carried out."""
+    """`{"destination", "reason"}` of the handoff that is being carried out; None again once it has failed."""
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """SIP headers of the peer's hang-up, as `conv` has them for the end function."""
     events: list[Action] = field(default_factory=list)
@@ -345,6 +345,8 @@ class Conversation:
     """Turns in a row that ended because the model failed."""
     unfinished: Decision | None = None
     """A handoff or hang-up that a function decided in a turn that was interrupted; the next turn carries it out."""
+    emitted_ending: Decision | None = None
+    """The handoff or hang-up that was emitted last. If the caller has another turn, the call has dropped it."""
     safety: format.SafetyFilters | None = None
     """The safety filters of the call's channel; None: it has none."""
     _position_data: _PositionData | None = None

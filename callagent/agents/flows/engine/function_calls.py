@@ -25,7 +25,7 @@ from callagent.agents.flows.messages import queued_email, queued_message
 from callagent.agents.kernel import SECRET_NAME, tool_name
 from callagent.agents.protocol import Emit
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
-from callagent.json_values import JsonObject, JsonValue, list_at, number_at, object_at, objects_at
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, number_at, object_at, objects_at
 from callagent.log import get_logger
 from callagent.models import LanguageModel, Message, ModelSettings
 from callagent.workers import Lease, Plain
@@ -338,6 +338,8 @@ class FunctionCalls:
         self.runner = runner
         self.running: asyncio.Task[Decision] | None = None
         """The function that runs now."""
+        self._handoff_metrics: asyncio.Task[None] | None = None
+        """Writes the metrics of the handoff that was noted last."""
         self.random = random.Random(conversation.info.call_id)
         """Shuffles fillers and delay responses: in the same order when a call is replayed."""
 
@@ -364,10 +366,11 @@ class FunctionCalls:
         return await asyncio.shield(running)
 
     async def wait_for_running(self) -> None:
-        """Wait for a function that an interrupted turn left running, at most until the function's deadline."""
-        if self.running is not None:
+        """Wait for what an interrupted turn left: a function, until its deadline at most, or a handoff's metrics."""
+        left = {task for task in (self.running, self._handoff_metrics) if task is not None and not task.done()}
+        if left:
             # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
-            await asyncio.wait({self.running})
+            await asyncio.wait(left)
 
     def _note_end(self, ended: asyncio.Task[Decision]) -> None:
         if self.running is ended:
@@ -455,7 +458,10 @@ class FunctionCalls:
             conversation.events.append(actions.StepEntered(result.position.flow, result.position.step))
 
     async def begin_handoff(self, request: HandoffRequest) -> actions.Handoff:
-        """Return the action for a handoff to a known destination; note it in the record and in two metrics."""
+        """Return the action for a handoff to a known destination; note it in the record and in two metrics.
+
+        A turn that is interrupted meanwhile leaves the handoff to the next turn, which notes it no second time.
+        """
         conversation = self.conversation
         target = format.find_handoff(conversation.project.handoffs, request.destination)
         destination = target.name if target else str(request.destination or "")
@@ -464,13 +470,10 @@ class FunctionCalls:
         headers = {**(dict(target.headers) if target else {}), **request.headers}
         # A header whose variable has no value is left out: its receiver would read the variable's name.
         resolved = {name: resolve_header(value, scope) for name, value in headers.items()}
-        # Noted before the metrics are awaited: the record and the end function have it even if the call ends now.
-        conversation.handoff = {"destination": destination, "reason": reason}
-        shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
-        if shared is not None:
-            conversation.settings.external.store_handoff(conversation.info.call_id, *shared)
-        await conversation.write_metric("HANDOFF_TO", destination)
-        await conversation.write_metric("HANDOFF_REASON", reason)
+        self._note_handoff(destination, reason)
+        if self._handoff_metrics is not None:
+            # The metrics are durable before the call is given away. An interruption does not cancel their writing.
+            await asyncio.shield(self._handoff_metrics)
         return actions.Handoff(
             destination=destination,
             reason=reason,
@@ -478,6 +481,23 @@ class FunctionCalls:
             number=request.number or (target.number if target else None),
             headers={name: text for name, text in resolved.items() if text is not None},
         )
+
+    def _note_handoff(self, destination: str, reason: str) -> None:
+        """Note a handoff in the record and for the handoff API, and begin to write its metrics, unless that is done."""
+        conversation = self.conversation
+        noted: MutableJsonObject = {"destination": destination, "reason": reason}
+        if conversation.handoff == noted:
+            return
+        # Noted before the metrics are awaited: the record and the end function have it even if the call ends now.
+        conversation.handoff = noted
+        shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
+        if shared is not None:
+            conversation.settings.external.store_handoff(conversation.info.call_id, *shared)
+        self._handoff_metrics = asyncio.create_task(self._write_handoff_metrics(destination, reason))
+
+    async def _write_handoff_metrics(self, destination: str, reason: str) -> None:
+        await self.conversation.write_metric("HANDOFF_TO", destination)
+        await self.conversation.write_metric("HANDOFF_REASON", reason)
 
     def _with_survey(self, decision: Decision, effects: JsonObject) -> Decision:
         """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""

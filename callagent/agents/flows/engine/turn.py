@@ -75,9 +75,9 @@ class Turn:
             self._say(decision.utterance, channel=decision.channel)
         if decision.ends_call:
             self._over = True
-            # Up to this line an interruption leaves the ending to the next turn; after it, no turn repeats the ending.
-            conversation.unfinished = None
             ending = await self._functions.begin_handoff(decision.handoff) if decision.handoff else HangUp()
+            # Up to this line an interruption leaves the ending to the next turn.
+            conversation.unfinished, conversation.emitted_ending = None, decision
             conversation.emit_events(self._emit)
             self._emit(ending)
         elif decision.asks_model:

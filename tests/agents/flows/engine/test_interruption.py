@@ -8,19 +8,32 @@ from typing import Any
 
 import pytest
 
-from callagent.agents import CallerTurn, FunctionEnded, FunctionStarted, HangUp
+from callagent.agents import CallerTurn, FunctionEnded, FunctionStarted, Handoff, HangUp
+from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
 from callagent.call_info import EndReason
+from callagent.testing.in_process import InProcessPool
 from callagent.testing.virtual_time import run
-from tests.agents.driving import interrupted
+from tests.agents.driving import interrupted, replied, started
 from tests.agents.flows.support import (
     FERRY,
+    call_info,
     driven,
     function,
     functions,
+    metrics,
     of,
+    scripted,
     words,
     write_project,
 )
+
+HANDOFFS = """\
+handoffs:
+- name: desk
+  description: The desk.
+  is_default: true
+  sip_config: {method: refer, phone_number: '+15550001111'}
+"""
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -130,6 +143,80 @@ def test_a_handoff_decided_in_an_interrupted_turn_happens_at_the_next(slow: Path
             assert isinstance(actions[-1], HangUp)
 
     run(main())
+
+
+@pytest.mark.parametrize("slow_metric", ["HANDOFF_TO", "HANDOFF_REASON"])
+async def test_a_handoff_that_is_interrupted_while_its_metrics_are_written_happens_at_the_next_turn(
+    tmp_path: Path, slow_metric: str
+):
+    body = "return {'utterance': 'One moment.', 'handoff': {'type': 'desk', 'reason': 'lost bag'}}"
+    files = {
+        "agent_settings/rules.txt": "{{fn:hand_over}}",
+        "agent_settings/experimental_config.json": '{"handoff_api": {"state_keys": ["bag"]}}',
+        "config/handoffs.yaml": HANDOFFS,
+        "functions/hand_over.py": function("hand_over", body),
+    }
+    stored, begun, written = asyncio.Event(), asyncio.Event(), []
+
+    async def write_metric(name: str, value: Any) -> None:
+        if name == slow_metric:
+            begun.set()
+            await stored.wait()
+        written.append((name, value))
+
+    root = write_project(tmp_path, files)
+    model = scripted({"calls": [call("hand_over")]}, {"text": "The model must not be asked again."})
+    settings = FlowSettings()
+    project = load_flow_project(root, model, InProcessPool(project_runtime(root)), settings)
+    agent = await project.open(call_info(), write_metric)
+    await started(agent)
+    replying = asyncio.create_task(replied(agent, CallerTurn("my bag is lost")))
+    await begun.wait()
+    replying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await replying
+    assert agent.record().handoff == {"destination": "desk", "reason": "lost bag"}
+    assert settings.external.get_handoff(call_id="call-1") is not None
+    stored.set()
+    actions = await replied(agent, CallerTurn("hello?"))
+    assert actions[-1] == Handoff("desk", "lost bag", "refer", "+15550001111")
+    assert words(actions) == ["One moment."]
+    # Each metric is written once, and reported once.
+    assert written == metrics(actions) == [("HANDOFF_TO", "desk"), ("HANDOFF_REASON", "lost bag")]
+    assert [metric["name"] for metric in agent.record().metrics] == ["HANDOFF_TO", "HANDOFF_REASON"]
+    await agent.close()
+    await project.close()
+
+
+async def test_a_caller_who_has_another_turn_after_a_handoff_has_interrupted_it_and_it_is_repeated(tmp_path: Path):
+    body = "return {'handoff': {'type': 'desk', 'reason': 'lost bag'}}"
+    files = {
+        "agent_settings/rules.txt": "{{fn:hand_over}}",
+        "config/handoffs.yaml": HANDOFFS,
+        "functions/hand_over.py": function("hand_over", body),
+    }
+    async with driven(write_project(tmp_path, files), {"calls": [call("hand_over")]}) as agent:
+        await agent.start()
+        first = (await agent.says("my bag is lost"))[-1]
+        assert isinstance(first, Handoff)
+        assert (await agent.says("hello?"))[-1] == first
+        assert [name for name, _ in agent.written] == ["HANDOFF_TO", "HANDOFF_REASON"]
+
+
+async def test_after_a_handoff_that_failed_the_same_one_may_be_tried_again(tmp_path: Path):
+    body = "return {'handoff': {'type': 'desk', 'reason': 'lost bag'}}"
+    files = {
+        "agent_settings/rules.txt": "{{fn:hand_over}}",
+        "config/handoffs.yaml": HANDOFFS,
+        "functions/hand_over.py": function("hand_over", body),
+    }
+    asked = {"calls": [call("hand_over")]}
+    async with driven(write_project(tmp_path, files), asked, {"text": "Sorry."}, asked) as agent:
+        await agent.start()
+        assert isinstance((await agent.says("my bag is lost"))[-1], Handoff)
+        assert words(await agent.handoff_failed("desk", "busy")) == ["Sorry."]
+        assert isinstance((await agent.says("again"))[-1], Handoff)
+        assert [name for name, _ in agent.written] == ["HANDOFF_TO", "HANDOFF_REASON"] * 2
 
 
 def test_a_function_past_its_deadline_is_an_error_for_the_model_and_the_turn_goes_on(slow: Path):
