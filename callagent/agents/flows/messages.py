@@ -18,7 +18,7 @@ from callagent.agents.actions import LimitReached
 from callagent.errors import CallagentError
 from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.log import get_logger
-from callagent.phone_numbers import comparable_number
+from callagent.phone_numbers import comparable_number, e164
 
 log = get_logger(__name__)
 MAX_MESSAGES = 50
@@ -249,5 +249,12 @@ class OptOuts:
 
 
 def _hashed(number: str) -> str:
-    """Return the hash that stands for a number: the file must not tell whose numbers they are."""
-    return hashlib.sha256(re.sub(r"[^\d+]", "", number).encode()).hexdigest()[:40]
+    """Return the hash that stands for a number in any form: the file must not tell whose numbers they are."""
+    return hashlib.sha256(_international_form(number).encode()).hexdigest()[:40]
+
+
+def _international_form(number: str) -> str:
+    """Return a number in E.164, also one with `00` or nothing in place of `+`; any other text: its digits."""
+    plain = comparable_number(number.removeprefix("whatsapp:")) or re.sub(r"[^\d+]", "", number)
+    # A carrier may leave out the `+` of a caller's number. Which country a national number is of is not known.
+    return e164("+" + plain.removeprefix("+").removeprefix("00")) or plain

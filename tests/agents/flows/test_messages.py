@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,25 @@ def test_stop_holds_until_start_and_over_restarts(tmp_path: Path, text: str):
     assert "5550001111" not in path.read_text()
     assert OptOuts(path).handle_message("+15550001111", "Start")
     assert "+15550001111" not in OptOuts(path)
+
+
+WRITTEN = ["+15550001111", "001 555 000 1111", "15550001111", "tel:+1-555-000-1111", "whatsapp:+15550001111", ADA]
+OTHERS = ["+15550001112", "0015550001112", "05550001111", "5550001111", "+4915550001111", "", "alice"]
+
+
+@pytest.mark.parametrize("opted_out", WRITTEN)
+def test_an_opt_out_holds_however_the_number_is_written(opted_out: str):
+    kept = OptOuts()
+    assert kept.handle_message(opted_out, "STOP")
+    assert [number for number in (*WRITTEN, *OTHERS) if number in kept] == WRITTEN
+    assert kept.handle_message("0015550001111", "START")
+    assert not any(number in kept for number in WRITTEN)
+
+
+def test_opt_outs_that_an_earlier_version_stored_hold(tmp_path: Path):
+    path = tmp_path / "opted_out"
+    path.write_text("-" + hashlib.sha256(b"+15550001111").hexdigest()[:40] + "\n")
+    assert [number for number in (*WRITTEN, *OTHERS) if number in OptOuts(path)] == WRITTEN
 
 
 @pytest.mark.parametrize("text", ["please stop the car", "HELP", "", "ok"])
