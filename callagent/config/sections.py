@@ -403,7 +403,7 @@ class LimitSettings(values.Section):
     transfers: int = Field(default=3, ge=0)
     """How often the agent of a call may transfer the caller; transfers that failed and refused ones count."""
     messages: int = Field(default=5, ge=0)
-    """Text messages and e-mails that one call may send."""
+    """Text messages and e-mails that one call may send; no call sends more than 50."""
     transfer_attempts: int = Field(default=8, ge=1)
     """Addresses tried for one call of ours to a target: servers, and the addresses to which they redirect us."""
     model_tokens: int = Field(default=1_000_000, ge=1)

@@ -22,7 +22,7 @@ from callagent.phone_numbers import comparable_number, e164
 
 log = get_logger(__name__)
 MAX_MESSAGES = 50
-"""Entries for one call, refused messages included; further messages are logged and not sent."""
+"""Messages that one call sends at most, whatever `limits.messages` says; refused messages are not counted."""
 MAX_REFUSED = 20
 """Refused messages that the record of a call shows."""
 MAX_RETRIES = 5
@@ -109,6 +109,8 @@ class Outbox:
             refused = LimitReached("message_recipients", f"{named} was not sent: {why}")
         elif self._accepted >= self.rules.per_call:
             refused = LimitReached("messages", f"{named} was not sent: limits.messages is {self.rules.per_call}")
+        elif self._accepted >= MAX_MESSAGES:
+            refused = LimitReached("messages", f"{named} was not sent: a call sends at most {MAX_MESSAGES} messages")
         if refused is None:
             # Counted here and not when sent, so that a turn that queues ten messages cannot exceed the limit.
             self._accepted += 1
@@ -131,7 +133,8 @@ class Outbox:
             "status": "recorded",
             "detail": "",
         }
-        if len(self.sent) >= MAX_MESSAGES:
+        # A safeguard for the record only: `admit` has refused a message beyond the limit, and told the function.
+        if sum(each["status"] != "refused" for each in self.sent) >= MAX_MESSAGES:
             log.error("message_refused", kind=message.kind, reason=f"more than {MAX_MESSAGES} messages in one call")
             return
         self.sent.append(entry)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from callagent.agents import LimitReached
 from callagent.agents.flows import FlowSettings
-from callagent.agents.flows.messages import MAX_MESSAGES, MessageFailed, MessageRules, OptOuts, Outbox, OutgoingMessage
+from callagent.agents.flows.messages import (
+    MAX_MESSAGES,
+    MAX_REFUSED,
+    MessageFailed,
+    MessageRules,
+    OptOuts,
+    Outbox,
+    OutgoingMessage,
+)
 from callagent.call_info import EndReason
 from callagent.testing.virtual_time import run
 from tests.agents.flows.support import call_info, driven, function, of, words, write_project
@@ -229,6 +238,43 @@ async def test_a_call_sends_so_many_messages(tmp_path: Path):
     assert [message.text for message in sender.sent] == ["Number 0", "Number 1", "Number 2"]
     assert [each.limit for each in (*first, *second)] == ["messages"] * 2
     assert "limits.messages is 3" in told
+
+
+async def test_the_model_is_told_of_messages_beyond_what_any_call_may_send(tmp_path: Path):
+    body = """
+        for number in range(53):
+            conv.send_sms("+4930555", "+1", f"Number {number}")
+        return "They are sent."
+    """
+    settings = FlowSettings(senders={"sms": Sender()}, message_rules=MessageRules(per_call=60))
+    async with driven(project(tmp_path, body), *ACT, settings=settings) as agent:
+        await agent.start()
+        reached = of(LimitReached, await agent.says("text me"))
+        told = agent.model.messages()[-1]["content"]
+        await agent.agent.close()
+        record = agent.agent.record()
+    assert told.startswith("They are sent.")
+    assert f"a call sends at most {MAX_MESSAGES} messages" in told
+    assert [each.limit for each in reached] == ["messages"]
+    assert Counter(str(entry["status"]) for entry in record.messages) == {"sent": MAX_MESSAGES, "refused": 3}
+
+
+async def test_refused_messages_take_no_place_of_those_that_may_be_sent(tmp_path: Path):
+    body = """
+        for number in range(30):
+            conv.send_sms("+442079460000", "+1", "To somebody")
+        for number in range(45):
+            conv.send_sms("+4930555", "+1", f"Number {number}")
+    """
+    sender = Sender()
+    settings = FlowSettings(senders={"sms": sender}, message_rules=MessageRules(per_call=45))
+    async with driven(project(tmp_path, body), *ACT, settings=settings) as agent:
+        await agent.start()
+        await agent.says("text everybody")
+        await agent.agent.close()
+        record = agent.agent.record()
+    assert len(sender.sent) == 45
+    assert Counter(str(entry["status"]) for entry in record.messages) == {"sent": 45, "refused": MAX_REFUSED}
 
 
 async def test_what_the_end_function_may_not_send_is_in_the_record(tmp_path: Path):
