@@ -161,11 +161,13 @@ def _date(text: str, config: JsonObject, today: date) -> str:
     match = re.fullmatch(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:T.*)?", text)
     if match:
         return _calendar_day(*(int(part) for part in match.groups())).isoformat()
-    if config.get("relative_date"):
-        day = _relative_day(text.lower(), today)
-        if day is not None:
-            return day.isoformat()
-    day = _named_day(text.lower(), today)
+    relative, spoken = bool(config.get("relative_date")), text.lower()
+    day = _relative_day(spoken, today) if relative else None
+    if day is None:
+        day = _named_day(spoken, today)
+    # The weekday comes last: in "Monday, March 5th" the named day counts.
+    if day is None and relative:
+        day = _next_weekday(spoken, today)
     if day is None:
         raise ValueError(f"'{text}' is not a date. Give it as YYYY-MM-DD.")
     return day.isoformat()
@@ -179,6 +181,7 @@ def _calendar_day(year: int, month: int, day: int) -> date:
 
 
 def _relative_day(text: str, today: date) -> date | None:
+    """Read words that count from today, such as `tomorrow` or `in two weeks`."""
     offsets = (("day after tomorrow", 2), ("tomorrow", 1), ("today", 0), ("tonight", 0), ("yesterday", -1))
     for word, offset in offsets:
         if word in text:
@@ -188,6 +191,10 @@ def _relative_day(text: str, today: date) -> date | None:
         count = int(match.group(1)) if match.group(1).isdigit() else _ONES.get(match.group(1))
         if count is not None:
             return today + timedelta(days=count * (7 if match.group(2) == "week" else 1))
+    return None
+
+
+def _next_weekday(text: str, today: date) -> date | None:
     for number, weekday in enumerate(_WEEKDAYS):
         if weekday in text:
             # The first such day after today. "Next Tuesday" said on a Monday means the coming one, too.
