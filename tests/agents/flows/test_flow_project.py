@@ -15,7 +15,18 @@ from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
 from tests.agents.driving import started
-from tests.agents.flows.support import FERRY, Driven, call_info, function, of, scripted, words, write_project
+from tests.agents.flows.support import (
+    FERRY,
+    Driven,
+    call_info,
+    flow_config,
+    function,
+    of,
+    scripted,
+    step,
+    words,
+    write_project,
+)
 
 
 def ferry(settings: FlowSettings | None = None) -> FlowProject:
@@ -56,6 +67,33 @@ def test_pronunciations_are_for_the_voice(tmp_path: Path):
     )
     loaded = load_flow_project(project, ScriptedModel.from_entries(), InProcessPool(project_runtime(project)))
     assert loaded.pronounce("Open 24/7.", "en-US") == "Open always."
+
+
+def test_the_graph_has_the_moves_of_all_functions_that_prompts_name(tmp_path: Path):
+    files = {
+        "flows/order/flow_config.yaml": flow_config("Order", "Ask"),
+        "flows/order/steps/ask.yaml": step("Ask", "{{fn:complain}} {{ fn:next }}('now') {{ft:own}} {{ft:both}}"),
+        "flows/order/steps/pay.yaml": step("Pay", "{{fn:both}} {{fn:next}} {{fn:unknown}}"),
+        "flows/order/functions/own.py": function("own", "flow.goto_step('Pay')", flow=True),
+        "flows/order/functions/both.py": function("both", "flow.goto_step('Ask')", flow=True),
+        "flows/complaint/flow_config.yaml": flow_config("Complaint", "Listen"),
+        "flows/complaint/steps/listen.yaml": step("Listen", "{{fn:next}}"),
+        "functions/complain.py": function("complain", "conv.goto_flow('Complaint')"),
+        "functions/next.py": function("next", "flow.goto_step('Pay')", ", flow: Flow"),
+        "functions/both.py": function("both", "conv.goto_flow('Complaint')"),
+    }
+    root = write_project(tmp_path, files)
+    project = load_flow_project(root, ScriptedModel.from_entries(), InProcessPool(project_runtime(root)))
+    edges = {(edge.source, edge.target, edge.by) for edge in project.graph().edges}
+    assert edges == {
+        ("Order/Ask", "Complaint/Listen", "complain"),
+        ("Order/Ask", "Order/Pay", "next"),
+        ("Order/Ask", "Order/Pay", "own"),
+        # `ft` means the flow's function of this name, and `fn` the project's.
+        ("Order/Ask", "Order/Ask", "both"),
+        ("Order/Pay", "Complaint/Listen", "both"),
+        ("Order/Pay", "Order/Pay", "next"),
+    }
 
 
 async def test_each_call_has_its_own_conversation_and_variant():

@@ -364,7 +364,7 @@ def _check_keys(reader: Reader, section: str, known: tuple[str, ...]) -> None:
             reader.error(f"'{section}' has no key '{key}'. It has: {', '.join(known)}.", key)
 
 
-_FUNCTION_REFERENCE = re.compile(r"\{\{ft:(\w+)\}\}")
+_FUNCTION_REFERENCE = re.compile(r"\{\{\s*(ft|fn):\s*(\w+)\s*\}\}")
 
 
 def project_graph(project: Project) -> ProjectGraph:
@@ -391,9 +391,11 @@ def _flow_edges(flow: Flow, functions: Mapping[str, ProjectFunction], starts: di
         for condition in step.conditions:
             if condition.child_step:
                 yield GraphEdge(here, _step_id(flow.name, condition.child_step), condition.name)
-        for called in _FUNCTION_REFERENCE.findall(step.prompt):
-            # A step leads to all steps to which the functions that its prompt names move.
-            if function := flow.functions.get(called) or functions.get(called):
+        for prefix, called in _FUNCTION_REFERENCE.findall(step.prompt):
+            # A step leads to all steps to which the functions that its prompt names move. As for the model, `ft` means
+            # a function of the flow and `fn` one of the project; where that one is missing, the other is taken.
+            places = (flow.functions, functions) if prefix == "ft" else (functions, flow.functions)
+            if function := places[0].get(called) or places[1].get(called):
                 yield from _goto_edges(function, here, flow, starts)
     for name, function in flow.function_steps.items():
         yield from _goto_edges(function, _step_id(flow.name, name), flow, starts)
@@ -403,7 +405,8 @@ def _goto_edges(
     function: ProjectFunction, source: str, flow: Flow | None, starts: dict[str, str]
 ) -> Iterator[GraphEdge]:
     for goto in function.gotos:
-        if goto.kind == "step" and flow is not None:
+        # A global function may name steps of several flows.
+        if goto.kind == "step" and flow is not None and flow.has_step(goto.name):
             yield GraphEdge(source, _step_id(flow.name, goto.name), function.name)
         elif goto.kind == "flow" and goto.name in starts:
             yield GraphEdge(source, starts[goto.name], function.name)
