@@ -6,6 +6,7 @@ from projects, peers and models, so a metric has at most `MAX_SERIES` series, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -32,6 +33,14 @@ _MILLISECOND_BUCKETS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 500
 # Parts of a turn's response time, as the record's `latency` names them.
 _STAGES: Final = ("endpointing", "transcription", "token", "functions", "voice", "wire")
 _OTHER: Final = "other"
+_MISSED_DEADLINE: Final = re.compile(
+    r"^\w*Timeout(Error)?(:|$)"
+    r"|^McpFailed: .*(no (answer|`endpoint` event)\b.* (within \S+ s|in time)|the answer took too long)$"
+    r"|the model did not answer in time$"
+    r"|\btimed out\b"
+)
+"""The errors of functions that missed a deadline, of which a record has only the text: `FunctionTimeout` of the workers
+and other errors by their type, those of MCP servers and models, and "timed out", as Python and its libraries say."""
 
 Labels = tuple[str, ...]
 T = TypeVar("T")
@@ -223,8 +232,7 @@ class _Turns:
         for function in turn.functions:
             self._functions.observe(function.duration_ms / 1000, function.name)
             if function.error:
-                # The record has only the text of an error: one of these words means a missed deadline.
-                kind = "timeout" if "deadline" in function.error or "time" in function.error.lower() else "error"
+                kind = "timeout" if _MISSED_DEADLINE.search(function.error) else "error"
                 self._function_errors.add(function.name, kind)
 
 

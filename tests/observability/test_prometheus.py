@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client import parser
 
 from callagent.observability import Metrics
@@ -64,6 +65,37 @@ def test_media_transfers_and_errors_are_counted() -> None:
     assert found["callagent_transfers_total", frozenset({("method", "refer"), ("outcome", "refused")})] == 1
     assert found["callagent_errors_total", frozenset({("what", "model")})] == 1
     assert found["callagent_function_errors_total", frozenset({("function", "f"), ("kind", "error")})] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("FunctionTimeout: no answer within 10 s", "timeout"),
+        ("TimeoutError: ", "timeout"),
+        ("TimeoutError", "timeout"),
+        ("ReadTimeout: HTTPSConnectionPool(host='a.example', port=443): Read timed out. (read timeout=5)", "timeout"),
+        ("URLError: <urlopen error timed out>", "timeout"),
+        ("McpFailed: tools.example: no answer to tools/call within 0.5 s", "timeout"),
+        ("McpFailed: tools.example: the server sent no `endpoint` event within 5 s", "timeout"),
+        ("McpFailed: tools.example: no answer in time", "timeout"),
+        ("McpFailed: tools.example: the answer took too long", "timeout"),
+        ("ChatCompletionError: the model did not answer in time", "timeout"),
+        ("RuntimeError: the table is taken", "error"),
+        ("AttributeError: module 'datetime' has no attribute 'today'", "error"),
+        ("ValueError: time data '25:00' does not match format '%H:%M'", "error"),
+        ("KeyError: 'deadline'", "error"),
+        ("TypeError: get() got an unexpected keyword argument 'timeout'", "error"),
+        ("McpFailed: tools.example: book: no table in time zone UTC", "error"),
+        ("RunFailed: the loop did not end within 5 rounds", "error"),
+        ("WorkerDied: the worker ended with status 1", "error"),
+        ("it failed", "error"),
+    ],
+)
+def test_only_errors_of_missed_deadlines_count_as_timeouts(error: str, kind: str) -> None:
+    metrics = Metrics()
+    metrics.ended(CallRecord(id="c", turns=[TurnEntry(1, functions=[FunctionRecord(1, "f", {}, error=error)])]))
+    found = [key for key in samples(metrics.text({})) if key[0] == "callagent_function_errors_total"]
+    assert found == [("callagent_function_errors_total", frozenset({("function", "f"), ("kind", kind)}))]
 
 
 def test_hostile_names_are_values_and_their_number_is_bounded() -> None:
