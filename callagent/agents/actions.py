@@ -17,7 +17,7 @@ class DelayResponse:
 
     text: str
     duration: float
-    """Expected seconds; paces sound effects. Speech takes its true length."""
+    """Seconds for which a sound effect is played; ignored for words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class ControlRecording:
     wish: RecordingWish
 
 
-# Sound and screen, from now on ----------------------------------------------------------------------------------------
+# Changes of voice, language and background sound; things to show on a screen ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +261,7 @@ class Attach:
     suggestions: Sequence[str] = ()
     """Answers that the caller may choose from."""
     call_actions: Sequence[JsonObject] = ()
+    """Telephone numbers that a webchat offers to call, `{"contact_number", "title"}` each."""
 
 
 Action = (

@@ -12,9 +12,9 @@ from typing import Final
 from callagent.agents import DelayResponse, LatencyControl
 
 FILLER_INTERVAL: Final = 2.0
-"""Seconds of silence between two fillers of a wait, so that nobody waits 3 s without hearing a voice."""
+"""Seconds of silence between two fillers; one more second to synthesise the next is 3 s without a voice at most."""
 MAX_FILLERS: Final = 12
-"""Fillers in one turn; the longest answer of a model takes 30 s."""
+"""Fillers in one turn: with their pauses they cover the 30 s that a model may take."""
 _WAITING: Final = {
     "de": ("Einen Moment, bitte.", "Es dauert noch einen Augenblick.", "Danke, dass Sie warten."),
     "en": ("One moment, please.", "It takes a little longer.", "Thank you for waiting."),

@@ -49,14 +49,14 @@ def add_bench(commands: Commands) -> None:
     )
     media.add_argument("--json", action="store_true", help="one JSON object")
     media.set_defaults(run=_bench_media)
-    conversation = benches.add_parser("conversation", help="filler, barge-in and answer on the wire")
+    conversation = benches.add_parser("conversation", help="how soon filler, barge-in and answer are on the wire")
     conversation.add_argument("--trials", type=parse_count, help="questions asked (default: 200, embedded 40)")
     conversation.add_argument(
         "--wire", choices=("sip", "twilio"), default="sip", help="RTP, or a media stream (default: sip)"
     )
     conversation.add_argument("--callers", type=Path, metavar="DIR", help="WAV files of what callers say")
     conversation.add_argument(
-        "--embedded", action="store_true", help="end of speech to first audio with the embedded recogniser and voice"
+        "--embedded", action="store_true", help="measure end of speech to first audio with embedded speech"
     )
     conversation.add_argument("--json", action="store_true", help="one JSON object")
     conversation.set_defaults(run=_bench_conversation)
@@ -71,7 +71,9 @@ def add_bench(commands: Commands) -> None:
 
 
 def _add_bench_signalling(benches: Commands) -> None:
-    signalling = benches.add_parser("signalling", help="what an INVITE costs, and short calls while others run")
+    signalling = benches.add_parser(
+        "signalling", help="what an INVITE costs, and how fast short calls are set up while others run"
+    )
     signalling.add_argument("--calls", type=parse_count, default=50, help="calls that run all the time (default: 50)")
     signalling.add_argument("--rate", type=float, default=100.0, help="short calls begun each second (default: 100)")
     signalling.add_argument("--seconds", type=parse_seconds, default=20.0, help="how long to measure (default: 20)")

@@ -91,9 +91,9 @@ _ERROR_BODY_LIMIT = 4096
 class Deadlines:
     """The deadlines of one answer, as instants of the loop's clock."""
 
-    token: float
+    next_token_due: float
     """Until when the next token must come."""
-    total: float
+    answer_due: float
     """Until when the answer must be whole."""
     next_token_timeout: float
     """Seconds from one token to the next."""
@@ -114,18 +114,18 @@ class Deadlines:
     def progress(self) -> None:
         """Note that a token has come. The reader of events calls this, because only it can tell which are tokens."""
         self.answered = True
-        self.token = asyncio.get_running_loop().time() + self.next_token_timeout
+        self.next_token_due = asyncio.get_running_loop().time() + self.next_token_timeout
 
     @property
     def next(self) -> float:
         """The instant at which to stop waiting."""
         # Tokens that keep coming do not postpone the end of the whole answer.
-        return min(self.token, self.total)
+        return min(self.next_token_due, self.answer_due)
 
     def timeout_error(self) -> ProviderTimeout:
         """Return the error for a deadline that has passed."""
         missed = "begin to answer" if not self.answered else "finish its answer"
-        if self.answered and self.token < self.total:
+        if self.answered and self.next_token_due < self.answer_due:
             missed = "go on with its answer"
         return ProviderTimeout(f"the model's server did not {missed} in time")
 
@@ -161,7 +161,7 @@ class Answer(Protocol):
         """
 
     def rest(self) -> Iterable[Delta]:
-        """Return the deltas of the end, with tool calls and usage. Raises `ProviderError` if the answer was cut off."""
+        """Return the last deltas, with tool calls and usage. Raises `ProviderError` if the answer was cut off."""
 
 
 class ModelServer:
@@ -205,7 +205,7 @@ class ModelServer:
             for event in _split(parser, b"\n\n"):
                 yield event
         finally:
-            # A connection cannot be reused before its stream was read to the end; after that it is in the pool already.
+            # This drops a connection whose stream was not read to the end; others are back in the pool already.
             response.close()
 
     async def close(self) -> None:
@@ -349,7 +349,7 @@ async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> Pr
     text = f"the model's server answered {response.status} {response.reason or ''}".rstrip()
     text = f"{text}: {reason}" if reason else text
     log.warning("model_refused", status=response.status, reason=reason)
-    # The breaker must count a timeout that the server, or a proxy before it, reports as one.
+    # The circuit breaker counts timeouts, also those that the server or a proxy before it reports.
     if response.status in (408, 504):
         return ProviderTimeout(text)
     if not 400 <= response.status < 500:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from callagent.records.call_record import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
     from callagent.records.export import export_records, format_call, format_calls
     from callagent.records.notifications import JsonLines, WebhookReceiver, Webhooks
-    from callagent.records.postgres import Outbox, PostgresDatabase
+    from callagent.records.postgres import PostgresDatabase, RowCopier
     from callagent.records.privacy import Redaction, hide_personal_data
     from callagent.records.query import MAX_PAGE_CALLS, CallFilter
     from callagent.records.reader import (
@@ -44,7 +44,7 @@ _MODULES = {
     "JsonLines": "notifications",
     "LostCall": "store",
     "MAX_PAGE_CALLS": "query",
-    "Outbox": "postgres",
+    "RowCopier": "postgres",
     "PostgresDatabase": "postgres",
     "RECORDING_CLOSE_SECONDS": "recording",
     "Reader": "reader",
@@ -91,7 +91,6 @@ __all__ = [
     "FunctionRecord",
     "JsonLines",
     "LostCall",
-    "Outbox",
     "PostgresDatabase",
     "Reader",
     "ReadingProcess",
@@ -99,6 +98,7 @@ __all__ = [
     "RecordingConversion",
     "Redaction",
     "RequestRecord",
+    "RowCopier",
     "Spoken",
     "Spool",
     "SqliteDatabase",

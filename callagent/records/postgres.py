@@ -130,8 +130,8 @@ class OutboxBatch:
     """Calls that are to be deleted."""
 
 
-class Outbox:
-    """Copies rows from the store to PostgreSQL, in order, and repeats each batch until it is committed.
+class RowCopier:
+    """A copier of the rows that the store's table `outbox` lists, in order; each batch is repeated until committed.
 
     If the connection breaks after a commit but before its answer, the batch is written twice. This changes nothing,
     because every row is written under its key.

@@ -23,7 +23,7 @@ PHASES = 10
 SENDERS_PER_PHASE = 25
 """Senders that a phase has before another phase is begun; when all ten have as many, they grow evenly."""
 MAX_BURST = 3
-"""Packets that a late sender may send at once; older frames are skipped, as a jump of the timestamp."""
+"""Packets that a late sender may send at once; older frames are skipped, and the timestamp jumps over them."""
 
 
 log = get_logger(__name__)
@@ -158,7 +158,7 @@ class Pump:
 
     def _send_phase(self, phase: _Phase, now: float) -> None:
         # Count the frames due by now: one, or more after a stall. The newest MAX_BURST are sent, the others skipped.
-        # The millionth of a frame makes up for rounding, which would put a packet off by a whole wait.
+        # The millionth of a frame makes up for rounding, which could count a packet that is due now as not yet due.
         count = int((now - phase.due()) / FRAME_SECONDS + 1e-6) + 1
         skipped = max(0, count - MAX_BURST)
         dues = [phase.due(ahead) for ahead in range(skipped, count)]

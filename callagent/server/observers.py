@@ -34,7 +34,7 @@ from callagent.workers import WORKER_FIGURES
 if TYPE_CHECKING:
     from callagent.call import Call
     from callagent.observability import Telemetry
-    from callagent.records import Outbox
+    from callagent.records import RowCopier
     from callagent.web import Dashboard
 
 log = get_logger(__name__)
@@ -48,7 +48,7 @@ class Observers:
         self.writer = writer
         self.store = writer.store
         self._redaction = redaction_of(config)
-        self._outbox: Outbox | None = None
+        self._outbox: RowCopier | None = None
         self._conversion: RecordingConversion | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._webhooks = Webhooks(
@@ -173,15 +173,15 @@ def redaction_of(config: Config) -> Redaction:
     return Redaction(config.records.redact, config.records.redact_entities)
 
 
-def open_outbox(store: Store, url: str) -> Outbox:
+def open_outbox(store: Store, url: str) -> RowCopier:
     """Return the outbox of an external database. Raises `UserError` if its driver is not installed."""
     try:
         import asyncpg  # noqa: F401
     except ImportError:
         raise UserError("setting 'records.database' needs the extra: pip install 'callagent[postgres]'") from None
-    from callagent.records import Outbox
+    from callagent.records import RowCopier
 
-    return Outbox(store, url)
+    return RowCopier(store, url)
 
 
 def open_telemetry(config: Config) -> Telemetry:

@@ -1,4 +1,4 @@
-"""Where a call may be sent, and the calls that the server places. No other module decides either.
+"""Where a call may be sent, which no other module decides, and the calls that the server places.
 
 A project asks for a handoff by name; only targets and prefix rules of the settings turn that into a destination. Text
 of a model never reaches a URI: what it can choose is the name of a handoff that the project has.
@@ -72,22 +72,23 @@ def _destination(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, s
     for target in targets:
         if number and target.uri and comparable_number(target.uri) == number:
             return target, target.name, target.uri
-    plain = e164(handoff.number or "")
-    rules = [target for target in targets if plain and target.prefix and plain.startswith(target.prefix)]
-    if plain is None or not rules:
+    e164_number = e164(handoff.number or "")
+    rules = [target for target in targets if e164_number and target.prefix and e164_number.startswith(target.prefix)]
+    if e164_number is None or not rules:
         raise TargetRefused(
             f"handoff '{handoff.destination}' is not a configured target; "
             f'add [[targets]] name = "{handoff.destination}" with its uri to callagent.toml'
         )
     # A prefix opens a whole range of numbers. Those in it that cost the operator money with each call, such as premium
     # ones, have to be named one by one.
-    exact = next((target for target in rules if target.prefix == plain), None)
-    if exact is None and (surcharge := surcharge_of(plain)) is not None:
+    exact = next((target for target in rules if target.prefix == e164_number), None)
+    if exact is None and (surcharge := surcharge_of(e164_number)) is not None:
         raise TargetRefused(
-            f"handoff '{handoff.destination}': {plain} {surcharge}; "
-            f'only a target that names it is called: add [[targets]] name = "…", uri = "{plain}" to callagent.toml'
+            f"handoff '{handoff.destination}': {e164_number} {surcharge}; "
+            "it is called only if a target names exactly this number: "
+            f'add [[targets]] name = "…", uri = "{e164_number}" to callagent.toml'
         )
-    return exact or rules[0], handoff.destination, plain
+    return exact or rules[0], handoff.destination, e164_number
 
 
 def _checked_headers(headers: Mapping[str, str], allowed: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:

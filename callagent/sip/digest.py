@@ -22,7 +22,7 @@ ALGORITHMS = {"SHA-256": "sha256", "MD5": "md5"}
 MAX_CHALLENGES = 3
 """Challenges that one request may answer: a proxy's, the server's, and one after a stale nonce."""
 _UNQUOTED = ("algorithm", "nc", "qop", "stale")
-"""Parameters whose values are written without quotes."""
+"""Parameters that `write_digest` does not quote; in a challenge, `qop` is given with its quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ def authorization_for(request: Request, refusal: Response, credentials: Credenti
     None if no challenge of our realm has a supported algorithm, or if the peer refuses the digest that was sent.
     """
     proxy = refusal.status == 407
-    asking = "Proxy-Authenticate" if proxy else "WWW-Authenticate"
-    answering = "Proxy-Authorization" if proxy else "Authorization"
+    challenge_name = "Proxy-Authenticate" if proxy else "WWW-Authenticate"
+    answer_name = "Proxy-Authorization" if proxy else "Authorization"
     # Only challenges of our realm are answered: no other server may get a digest of the password.
-    challenge = _choose_challenge(refusal.headers.values(asking), credentials.realm)
+    challenge = _choose_challenge(refusal.headers.values(challenge_name), credentials.realm)
     if challenge is None:
         return None
     # A second challenge means that the password is wrong, unless the nonce was stale (RFC 7616 §3.3).
-    if answering in request.headers and challenge.get("stale", "").lower() != "true":
+    if answer_name in request.headers and challenge.get("stale", "").lower() != "true":
         return None
     qop = "auth" if "qop" in challenge else ""
     digest = DigestInput(
@@ -112,7 +112,7 @@ def authorization_for(request: Request, refusal: Response, credentials: Credenti
         fields |= {"cnonce": digest.cnonce, "qop": qop, "nc": digest.nc}
     if "opaque" in challenge:
         fields["opaque"] = challenge["opaque"]
-    return answering, write_digest(fields)
+    return answer_name, write_digest(fields)
 
 
 def authorize_request(request: Request, refusal: Response, credentials: Credentials) -> Request | None:
@@ -251,8 +251,8 @@ class Authenticator:
         return self._challenge(source.host, now)
 
     def _check(self, method: str, fields: Mapping[str, str], host: str, now: float) -> Verdict:
-        # With an invalid nonce the digest is not checked at all: the response would tell a right password from a wrong
-        # one, and a wrong one would not count as a failure.
+        # With an invalid nonce the digest is not checked: its failures do not count towards the lock, so passwords
+        # could be guessed without limit.
         if not self._is_live(fields.get("nonce", ""), host, now):
             return self._challenge(host, now, stale=True)
         algorithm = fields.get("algorithm", "MD5").upper()
@@ -269,7 +269,7 @@ class Authenticator:
         # A right password from a forbidden address counts as a failure: the response does not tell that it is right.
         if not right or not account.admits(host):
             return self._fail(host, now)
-        # The count is checked after the password, because only its owner may raise it. A replay gets a new nonce.
+        # The count is checked after the password: nobody else may use up the counts. A replay gets a new nonce.
         if not self._accept_count(fields["nonce"], fields["nc"], now):
             return self._challenge(host, now, stale=True)
         self._failures.pop(host, None)
@@ -300,7 +300,7 @@ class Authenticator:
 
     def _store_count(self, nonce: str, made: float, count: int, now: float) -> None:
         if len(self._counts) >= _MAX_NONCES:
-            self._counts = {own: seen for own, seen in self._counts.items() if seen[0] > now - NONCE_SECONDS}
+            self._counts = {each: used for each, used in self._counts.items() if used[0] > now - NONCE_SECONDS}
         if len(self._counts) >= _MAX_NONCES:
             # More valid nonces than honest peers have: a new key makes all of them invalid, and memory stays bounded.
             self._key = secrets.token_bytes(32)

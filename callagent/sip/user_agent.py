@@ -176,7 +176,7 @@ class UserAgent:
         if transaction is None:
             return
         if merged and request.method != "CANCEL":
-            self._core.reply(transaction, 482, now)
+            self._core.respond_outside_dialog(transaction, 482, now)
         elif request.method == "CANCEL":
             self._receive_cancel(transaction, now)
         else:
@@ -195,7 +195,7 @@ class UserAgent:
                 return
         refusal = refusal_of(self._core, transaction)
         if refusal is not None:
-            self._core.reply(transaction, refusal[0], now, *refusal[1])
+            self._core.respond_outside_dialog(transaction, refusal[0], now, *refusal[1])
         else:
             self._dispatch(transaction, trunk or dialog.UNPROVEN, now)
 
@@ -205,7 +205,7 @@ class UserAgent:
         verdict = self._authenticator.check(transaction.request, transaction.source, now)
         if verdict.trunk is None:
             headers = (("WWW-Authenticate", challenge) for challenge in verdict.challenges)
-            self._core.reply(transaction, 401, now, *headers)
+            self._core.respond_outside_dialog(transaction, 401, now, *headers)
         return verdict.trunk
 
     def _dispatch(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
@@ -213,7 +213,7 @@ class UserAgent:
         if request.recipient.tag is not None:
             call = self._call_of(request)
             if call is None:
-                self._core.reply(transaction, 481, now)
+                self._core.respond_outside_dialog(transaction, 481, now)
             else:
                 call.receive_request(transaction, now)
         elif request.method == "INVITE":
@@ -222,14 +222,14 @@ class UserAgent:
             self._receive_options(transaction, now)
         elif request.method == "MESSAGE":
             # The text is ignored. Without a 200 the trunk would send it again and again (RFC 3428 §7).
-            self._core.reply(transaction, 200, now)
+            self._core.respond_outside_dialog(transaction, 200, now)
         else:
             # INFO, UPDATE, BYE, NOTIFY, PRACK and REFER exist within dialogs only.
-            self._core.reply(transaction, 481, now)
+            self._core.respond_outside_dialog(transaction, 481, now)
 
     def _receive_invite(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
         # 100 is sent at once, so that the caller does not repeat the INVITE while the call is prepared (§17.2.1).
-        self._core.reply(transaction, 100, now)
+        self._core.respond_outside_dialog(transaction, 100, now)
         if "Replaces" in transaction.request.headers:
             self._receive_replacement(transaction, now)
             return
@@ -240,7 +240,7 @@ class UserAgent:
         if retry_after is None:
             retry_after = self._settings.pace(trunk)
         if retry_after is not None:
-            self._core.reply(transaction, 503, now, ("Retry-After", str(retry_after)))
+            self._core.respond_outside_dialog(transaction, 503, now, ("Retry-After", str(retry_after)))
             return
         call = dialog.SipCall.receive(self._core, transaction, now)
         self._core.events.append(dialog.InviteReceived(call, trunk))
@@ -250,31 +250,31 @@ class UserAgent:
         try:
             replaces = dialog.Replaces.parse_single(transaction.request.headers.values("Replaces"))
         except ValueError:
-            self._core.reply(transaction, 400, now)
+            self._core.respond_outside_dialog(transaction, 400, now)
             return
         # Naming the exact dialog is the authorization: only its two sides, and those they told, know its tags.
         old = self._core.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
         if old is None:
-            self._core.reply(transaction, 481, now)
+            self._core.respond_outside_dialog(transaction, 481, now)
         elif not old.is_established or replaces.early_only:
-            self._core.reply(transaction, 486, now)
+            self._core.respond_outside_dialog(transaction, 486, now)
         else:
             self._core.events.append(dialog.CallReplaced(old, dialog.SipCall.receive(self._core, transaction, now)))
 
     def _receive_options(self, transaction: ServerTransaction, now: float) -> None:
         retry_after = self._settings.busy()
         if retry_after is not None:
-            self._core.reply(transaction, 503, now, ("Retry-After", str(retry_after)))
+            self._core.respond_outside_dialog(transaction, 503, now, ("Retry-After", str(retry_after)))
         else:
             supported = ("Supported", ", ".join(dialog.EXTENSIONS))
-            self._core.reply(transaction, 200, now, ("Accept", "application/sdp"), supported)
+            self._core.respond_outside_dialog(transaction, 200, now, ("Accept", "application/sdp"), supported)
 
     def _receive_cancel(self, transaction: ServerTransaction, now: float) -> None:
         """Respond 200 while the INVITE has no final response, or a 2xx without its ACK; later 481 (RFC 3261 §9.2)."""
         request = transaction.request
         invite = self._core.layer.invite_of(request)
         cancel = None if invite is None else invite.on_cancel
-        self._core.reply(transaction, 481 if cancel is None else 200, now)
+        self._core.respond_outside_dialog(transaction, 481 if cancel is None else 200, now)
         if cancel is not None:
             cancel(request, now)
 

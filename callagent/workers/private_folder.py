@@ -29,7 +29,7 @@ class PrivateFolder:
         self._max_bytes = max_bytes
 
     async def find_excess(self) -> str:
-        """Return which limit the folder exceeds, worded to follow "the function left" in an error; empty: none."""
+        """Return which limit the folder exceeds, in words that complete "the function left …"; empty: none."""
         if self._is_empty():
             return ""
         return await asyncio.to_thread(self._measure_excess)
@@ -167,7 +167,7 @@ def _make_locked() -> tuple[str, int]:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder, even if project code took permissions away or nested folders beyond the length of a path."""
+    """Remove a folder, even if project code took permissions away or nested folders until their paths were too long."""
     _remove_contents(path)
     shutil.rmtree(path, ignore_errors=True)
 

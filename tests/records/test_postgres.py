@@ -21,7 +21,14 @@ from tests.records.synthetic import synthetic_records
 from tests.records.test_reader import p95
 
 asyncpg = pytest.importorskip("asyncpg")
-from callagent.records.postgres import Outbox, PostgresDatabase, migrate, number_placeholders, read_batch, write_batch  # noqa: E402
+from callagent.records.postgres import (  # noqa: E402
+    PostgresDatabase,
+    RowCopier,
+    migrate,
+    number_placeholders,
+    read_batch,
+    write_batch,
+)
 
 pytestmark = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")
 
@@ -33,8 +40,8 @@ def server() -> Iterator[PostgresServer]:
 
 
 @asynccontextmanager
-async def shipping(store: Store, url: str) -> AsyncIterator[Outbox]:
-    outbox = Outbox(store, url)
+async def shipping(store: Store, url: str) -> AsyncIterator[RowCopier]:
+    outbox = RowCopier(store, url)
     task = asyncio.create_task(outbox.run())
     try:
         yield outbox

@@ -205,7 +205,7 @@ async def test_logs_are_kept_up_to_a_cap(tmp_path: Path) -> None:
     answer = await call(lease, "logs_a_lot")
     await pool.close()
     assert len(answer["logs"]) < 100
-    assert answer["logs"][-1]["content"] == "log is full: 65536 bytes; the rest is dropped"
+    assert answer["logs"][-1]["content"] == "log is full: 65536 characters; the rest is dropped"
 
 
 async def test_odd_metrics_arrive_tamed(tmp_path: Path) -> None:

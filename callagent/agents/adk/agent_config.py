@@ -160,7 +160,7 @@ class _AgentReader:
             lines=self._document.lines,
             children=tuple(self._sub_agents()),
             code={key: tuple(self._code_references(key)) for key in keys.CODE_KEYS if self._data.get(key)},
-            # An agent of the project's own class may give `tools` another meaning, so that other values are no error.
+            # The project's own class may give `tools` another meaning: items that do not look like tools are no error.
             tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
         )
 
@@ -254,7 +254,7 @@ class _AgentReader:
                 self._error((*path, key), f"there is no such key{keys.suggest(key, ['name', 'args'])}")
         args = item.get("args") or []
         if not isinstance(args, list) or not all(isinstance(each, dict) and "value" in each for each in args):
-            self._error((*path, "args"), "a list of maps with 'value', and 'name' where it has one, is needed")
+            self._error((*path, "args"), "a list of maps is needed, each with 'value' and optionally 'name'")
             return None
         name = self._dotted_path(item.get("name"), (*path, "name"))
         return None if name is None else CodeReference(name, tuple((each.get("name"), each["value"]) for each in args))
@@ -270,7 +270,7 @@ class _AgentReader:
         return name
 
     def _has_tools(self) -> bool:
-        """Return whether an agent of the project's own class, which may derive from LlmAgent, has a list of tools."""
+        """Return whether all items of `tools` look like an LlmAgent's; the project's own class may derive from it."""
         tools = _list(self._data.get("tools"))
         return all(isinstance(each, dict) and {"name"} <= each.keys() <= {"name", "args"} for each in tools)
 
@@ -335,7 +335,9 @@ def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) 
     """Note agents of a tree that have the same name; the agent of an `AgentTool` begins a tree of its own."""
     if config.name and config.name in seen:
         findings.error(
-            config.file, config.line("name"), f"'name': '{config.name}' is also the agent of {seen[config.name]}."
+            config.file,
+            config.line("name"),
+            f"'name': '{config.name}' is also the name of the agent in {seen[config.name]}; choose another.",
         )
     seen[config.name] = config.file
     for child in config.children:

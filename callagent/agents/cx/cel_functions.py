@@ -65,7 +65,7 @@ class Duration:
         return f"{sign}{seconds}{_fraction(nanos)}s"
 
     def truncated_units(self, unit: int) -> int:
-        """Return the duration in a unit (of so many nanoseconds), truncated towards zero."""
+        """Return the duration in units of `unit` nanoseconds, truncated towards zero."""
         count = abs(self.nanos) // unit
         return -count if self.nanos < 0 else count
 
@@ -113,7 +113,7 @@ class Timestamp:
     def part(self, name: str, zone: str = "UTC") -> int:
         """Return a part such as `getFullYear` in a time zone.
 
-        Raises ValueError for an unknown time zone, OverflowError where the year there is not from 1 to 9999.
+        Raises ValueError for an unknown time zone, OverflowError if the local year is not from 1 to 9999.
         """
         return _PARTS[name](self._at(_zone(zone)))
 
@@ -182,7 +182,7 @@ def _part(name: str, value: object, *zone: object) -> int:
             return value.part(name)
         case Timestamp(), (str(named),):
             return value.part(name, named)
-    raise ValueError(f"{name}() requires a timestamp and, optionally, the name of a time zone")
+    raise ValueError(f"{name}() requires a timestamp, optionally with a time zone, or for parts up to hours a duration")
 
 
 def _nanos(number: str, unit: str) -> int:

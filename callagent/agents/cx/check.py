@@ -20,9 +20,7 @@ from callagent.json_values import JsonObject, object_at, objects_at
 from callagent.workers import WorkerPool
 
 _SERVER_VOICE = "has no effect here: the server's settings name the voice"
-_RECORDING_FOLDER = (
-    "names a folder below records.recordings here, where the settings have one: the bucket is not written to"
-)
+_RECORDING_FOLDER = "names a folder below the setting records.recordings, if that is set: the bucket is not written to"
 _SERVER_RETENTION = "has no effect here: the server's settings say what is kept of a call"
 _TRANSFER_SETTINGS_WITHOUT_EFFECT = {
     "use_originating_trunk": TRUNK_WITHOUT_EFFECT,
@@ -45,7 +43,7 @@ _APP_SETTINGS_WITHOUT_EFFECT: Mapping[tuple[str, ...], str] = {
 _PROACTIVE_WITHOUT_EFFECT = (
     "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
 )
-_SESSION_KINDS: Mapping[str, str] = {"clientFunction": "client functions", format.WIDGET_TOOL: "widgets"}
+_SESSION_ONLY_TOOLS: Mapping[str, str] = {"clientFunction": "client functions", format.WIDGET_TOOL: "widgets"}
 _CONNECTION_SETTINGS = ("serviceDirectoryConfig", "tlsConfig")
 # The platform's documented limits. They are warnings, because larger apps work here.
 _PLATFORM_LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
@@ -105,7 +103,7 @@ class _Checker:
                 format.CheckRule.RECORDING_PATH if key.endswith("udioRecordingConfig") else format.CheckRule.NO_EFFECT
             )
             self._reader.warning(rule, app_file, key, problem)
-        # Of deployments, only their files are checked: the checked app is the exported one.
+        # Only the files of deployments are checked here, not the versions that they serve.
         format.check_deployments(self._reader)
         for agent in app.agents.values():
             self._check_agent(agent)
@@ -186,10 +184,10 @@ class _Checker:
     def _check_tools(self) -> None:
         for tool in self._app.tools.values():
             self._check_authentication(tool.file, tool.data)
-            if tool.kind in _SESSION_KINDS:
+            if tool.kind in _SESSION_ONLY_TOOLS:
                 message = (
-                    f"{_SESSION_KINDS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
-                    "calls one"
+                    f"{_SESSION_ONLY_TOOLS[tool.kind]} work in sessions only: a model that calls this tool on the "
+                    "telephone is told so"
                 )
                 self._reader.warning(format.CheckRule.CLIENT_FUNCTION, tool.file, tool.kind, message)
                 for key, problem in format.settings_without_effect(tool.own):
@@ -208,8 +206,8 @@ class _Checker:
 
     def _check_authentication(self, file: str, data: JsonObject) -> None:
         """Report unsupported kinds of authentication, and settings of connections that have no effect."""
-        for own in (object_at(data, key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
-            for kind in object_at(own, "apiAuthentication"):
+        for tool_data in (object_at(data, key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
+            for kind in object_at(tool_data, "apiAuthentication"):
                 if kind not in format.AUTHENTICATION:
                     message = (
                         f"'{kind}' does not work here, and requests are sent without it: "
@@ -217,7 +215,7 @@ class _Checker:
                     )
                     self._reader.warning(format.CheckRule.AUTHENTICATION, file, kind, message)
             for kind in _CONNECTION_SETTINGS:
-                if own.get(kind):
+                if tool_data.get(kind):
                     message = f"'{kind}' has no effect here: the system's certificates and name resolution are used"
                     self._reader.warning(format.CheckRule.NO_EFFECT, file, kind, message)
 

@@ -17,7 +17,7 @@ LIFETIME_SECONDS = 3600.0
 MAX_ENTRIES = 10_000
 """Limit of the identifiers, and of the handoffs, of all calls; beyond it the oldest are dropped."""
 MAX_PER_CALL = 100
-"""Limit of the identifiers, and of the received events, of one call."""
+"""Limit of one call's identifiers; the engine's `Conversation` uses it for the received events, too."""
 
 EventHandler = Callable[[JsonObject], None]
 
@@ -40,6 +40,7 @@ class ExternalExchange:
 
     clock: Callable[[], float] = time.time
     opt_outs: OptOuts = field(default_factory=OptOuts)
+    """Numbers that get no text messages; kept here, because webhooks and calls share the exchange."""
     _expected: OrderedDict[str, _Expected] = field(default_factory=OrderedDict)
     _handoffs: OrderedDict[str, tuple[float, MutableJsonObject]] = field(default_factory=OrderedDict)
     _shared: dict[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from callagent.agents.mcp import wires
 from callagent.json_values import JsonValue, parse_json
 
 NOTIFY_SECONDS = 10.0
-"""Seconds for a server to accept a notification or an answer of ours."""
+"""Seconds for a server to accept a notification, or our response to a request of its own."""
 _SESSION_HEADER, _VERSION_HEADER = "Mcp-Session-Id", "MCP-Protocol-Version"
 
 
@@ -67,7 +67,7 @@ class HttpWire:
                     raise wires.McpFailed(f"{self.name}: {response.status_code} {response.reason}")
                 if session := response.headers.get(_SESSION_HEADER):
                     self._http.headers[_SESSION_HEADER] = session
-                # 202 Accepted is the answer to a notification or to an answer of ours; it has no body.
+                # Notifications, and our responses to the server's requests, are accepted with 202 and no body.
                 if response.status_code != 202 and "id" in message and "method" in message:
                     yield from _messages(response, until)
         except (requests.RequestException, HTTPError, ValueError) as error:
@@ -123,7 +123,7 @@ def _split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def create_http_session(headers: Mapping[str, str]) -> requests.Session:
     session = requests.Session()
-    # `requests` would take proxies and passwords from the worker's environment and ~/.netrc; the project did not ask.
+    # Otherwise proxies and passwords that the project did not configure come from the environment and ~/.netrc.
     session.trust_env = False
     session.headers.update(headers)
     return session
@@ -220,7 +220,7 @@ class SseWire(wires.DuplexWire):
         """Read the stream to its end; the result for `open`, a URL or the failure, goes to `endpoints`."""
         reason = "the stream ended"
         try:
-            for kind, data in wires.server_events(_limited_messages(stream_lines(stream))):
+            for kind, data in wires.server_events(_limit_message_size(stream_lines(stream))):
                 if kind == "endpoint":
                     endpoints.put(self._endpoint_url(data))
                 elif kind == "message":
@@ -246,7 +246,8 @@ def _was_never_sent(error: requests.RequestException) -> bool:
     return isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
 
 
-def _limited_messages(lines: Iterator[bytes]) -> Iterator[bytes]:
+def _limit_message_size(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines; an empty one ends a message. Raises ValueError for a message above `MAX_MESSAGE_BYTES`."""
     left = wires.MAX_MESSAGE_BYTES
     for line in lines:
         left = wires.MAX_MESSAGE_BYTES if not line else left - len(line)

@@ -44,7 +44,7 @@ def parse_arguments(text: str) -> PlainObject:
 
 
 async def call_tools(
-    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[FunctionCall], output: SavedOutput
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[FunctionCall], saved_output: SavedOutput
 ) -> Event | None:
     """Carry out the calls and add the event with their responses to the history.
 
@@ -67,7 +67,7 @@ async def call_tools(
     event, failed = _response(run, node, tools, called, answers)
     # Changes of `temp:` keys alone make no event, because the history leaves these keys out.
     if event.content is not None or any(not key.startswith(TEMP) for key in _changed_keys(event)):
-        output.save(event)
+        saved_output.save(event)
         run.append(event)
     # This is set even if a failure is raised next, because asynchronous calls wait for it to add their results.
     responded.set()
@@ -96,8 +96,8 @@ async def _carry_out_all(
             answers[call["id"]] = CodeAnswer(error=(failure.kind, failure.text))
 
     async def call_in_order(calls: Sequence[FunctionCall]) -> None:
-        # Consecutive calls of project code go to the worker in one request; the engine's own tools keep their place
-        # among them, because they see the state that the calls before them have left.
+        # Consecutive calls of project code go to the worker in one request. A tool of the engine between two calls
+        # splits them into two requests, because it sees the state that earlier calls have left.
         for is_code, consecutive in itertools.groupby(calls, key=lambda call: _code_call(tools, call) is not None):
             if is_code:
                 await call_code([code for call in consecutive if (code := _code_call(tools, call))])
@@ -141,13 +141,13 @@ async def _answer_later(
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
     actions = Actions()
     actions.merge({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
-    # The author is the user and not the agent: an event of the agent would bring the conversation back to it, which may
-    # be with another agent by now.
+    # The author is the user: an event of this agent would take the conversation back from another agent that may have
+    # it by now.
     run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
 
 
 def _groups(run: Run, called: Sequence[FunctionCall]) -> list[Sequence[FunctionCall]]:
-    """Return groups of calls: those of a group run at the same time, the groups one after the other."""
+    """Return groups of calls that run one after the other: one if tools may run in parallel, else one per call."""
     return [called] if run.settings.parallel_tools else [[call] for call in called]
 
 
@@ -202,7 +202,7 @@ def _redirects(answer: CodeAnswer) -> bool:
 
 
 def _spoken_result(tool: Tool, answer: CodeAnswer) -> str:
-    """Return the result that the caller hears as it is, of an agent tool that skips summarization; empty: none."""
+    """Return the result of an agent tool that skips summarization, for the caller to hear; empty for other tools."""
     if not tool.skip_summarization or answer.error or answer.returned in (None, "", {"result": None}):
         return ""
     if isinstance(answer.returned, dict) and "error" in answer.returned:
@@ -263,6 +263,7 @@ async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call:
 
 
 async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, payload: PlainObject) -> CodeAnswer:
+    """Run the agent's callbacks of one point with `payload`, their arguments by name."""
     if not node.callbacks.get(point):
         return CodeAnswer()
     return await run.code.callbacks(run.invocation(node), point, payload)
@@ -332,7 +333,7 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAn
         text = _request_text(arguments, _input_schema(node))
     except ValueError as error:
         return CodeAnswer({"error": f"The arguments of `{tool.name}()` are not as declared: {error}."})
-    # Its changes of `user:` and `app:` keys are shared only when the tool's answer is applied to the call's state.
+    # The agent's changes of `user:` and `app:` keys are shared only once the tool's answer is applied to the call.
     state = State(run.conversation.state.values)
     conversation = Conversation(node, state, SharedState(), "")
     conversation.continue_from(run.conversation)
@@ -352,7 +353,7 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAn
     try:
         await run.run_agent(inner, node)
     finally:
-        # The next request tells the worker to drop the nested conversation.
+        # This ends no worker: the next request tells it to drop the nested conversation.
         await code.close()
     answer, has_spoken = _agent_result(conversation)
     if pending := _pending_tools(conversation):

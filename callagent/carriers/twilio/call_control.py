@@ -143,7 +143,7 @@ class TwilioApi:
             from twilio.rest import Client
 
             self._http = AsyncTwilioHttpClient(timeout=REQUEST_SECONDS)
-            # Without an environment of its own, the client would take region and edge from the process's.
+            # Given an empty map or none, the client would take region and edge from the process's environment.
             self._client = Client(
                 account_sid=self._settings.account_sid,
                 credential_provider=_BasicCredentials(self._settings),
@@ -176,7 +176,7 @@ class TwilioCallControl:
         *,
         over_sip: bool = False,
     ) -> None:
-        """`write_connect` writes TwiML that opens a new stream; `over_sip` is the result of `is_over_sip`."""
+        """`write_connect` writes TwiML that opens a new stream; `over_sip`: the caller reaches Twilio by SIP."""
         self._api = api
         self._info = info
         self._call_sid = info.peer_call_id or ""

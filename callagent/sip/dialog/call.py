@@ -157,7 +157,7 @@ class SipCall(CallMachine):
         request = transaction.request
         dialog = self._dialog_of(request)
         if dialog is None:
-            self.core.reply(transaction, 481, now)
+            self.core.respond_outside_dialog(transaction, 481, now)
             return
         if not dialog.is_in_order(request):
             self.core.respond(transaction, dialog, 500, now)

@@ -119,7 +119,7 @@ class UserAgentCore:
     def send_request(
         self, request: message.Request, hop: message.Hop, on_response: OnResponse, now: float
     ) -> ClientTransaction:
-        """Send a request in a new transaction, with a new Via unless it has one, like a CANCEL (§9.1)."""
+        """Send a request in a new transaction. A Via is added, unless the request has one as a CANCEL does (§9.1)."""
         request.headers.set("User-Agent", self.settings.name)
         if "Via" in request.headers:
             return self.layer.request(request, hop, on_response, now)
@@ -144,14 +144,16 @@ class UserAgentCore:
 
     # Responses
 
-    def reply(self, transaction: ServerTransaction, status: int, now: float, *headers: tuple[str, str]) -> None:
+    def respond_outside_dialog(
+        self, transaction: ServerTransaction, status: int, now: float, *headers: tuple[str, str]
+    ) -> None:
         """Respond to a request that is outside of dialogs, with a new To tag unless the status is 100."""
         tag = self.new_tag() if status > 100 else None
         response = message.respond_to(transaction.request, status, tag=tag, headers=headers)
         transaction.respond(self.add_common_headers(response), now)
 
     def respond(self, transaction: ServerTransaction, dialog: Dialog, status: int, now: float, **more: bytes) -> None:
-        """Respond to a request in a dialog; `more` may be the keyword `body` of `make_response`."""
+        """Respond to a request in a dialog; `more` is empty or the response's `body`."""
         transaction.respond(self.make_response(transaction.request, dialog, status, **more), now)
 
     def make_response(

@@ -54,7 +54,10 @@ def errors(tmp_path: Path, text: str, **files: str) -> list[str]:
         (LLM + "tools:\n  - {name: agency.f, arg: 1}\n", "'tools.0.arg': there is no such key; the nearest is 'args'."),
         (LLM + "tools:\n  - {name: agency.f, args: [1]}\n", "'tools.0.args': a map is needed"),
         (LLM + "before_model_callbacks:\n  - {name: builtins.print}\n", "agents may not refer to Python's own modules"),
-        (LLM + "before_model_callbacks:\n  - {name: agency.f, args: [{name: a}]}\n", "a list of maps with 'value'"),
+        (
+            LLM + "before_model_callbacks:\n  - {name: agency.f, args: [{name: a}]}\n",
+            "of maps is needed, each with 'value'",
+        ),
         (LLM + "tools:\n  - {name: callagent.sing}\n", "'tools.0.name': there is no tool 'callagent.sing'"),
         (LLM + "tools:\n  - {name: callagent.hand_off}\n", "'tools.0.args': the key 'destination' is missing"),
         (
@@ -110,7 +113,7 @@ def test_an_error_in_a_file_below_names_that_file(tmp_path: Path) -> None:
 def test_two_agents_of_one_name_are_refused(tmp_path: Path) -> None:
     root = LLM + "sub_agents:\n  - config_path: child.yaml\n"
     found = errors(tmp_path, root, **{"child.yaml": LLM})
-    assert found == ["child.yaml:1: 'name': 'root' is also the agent of root_agent.yaml."]
+    assert found == ["child.yaml:1: 'name': 'root' is also the name of the agent in root_agent.yaml; choose another."]
 
 
 @pytest.mark.parametrize(

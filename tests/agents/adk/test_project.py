@@ -318,7 +318,7 @@ async def test_a_form_that_is_not_kept_is_an_error_for_the_turn() -> None:
         ("after_tool_callbacks: [{name: agency.code.f}]", "f = 3\n", "'agency.code.f' is not a function"),
         ("tools: [{name: LongRunningFunctionTool, args: {func: agency.code.f}}]", "f = 3\n", "is not a function"),
         ("tools: [{name: FunctionTool}]", "", "'args.func', a dotted path, is missing"),
-        ("tools: [{name: ExampleTool}]", "", "'examples' is needed"),
+        ("tools: [{name: ExampleTool}]", "", "'examples' must be a list"),
         (
             "tools: [{name: agency.code.T}]",
             "from google.adk.tools import BaseTool\n\nclass T(BaseTool):\n    def __init__(self, ink): pass\n",

@@ -198,7 +198,7 @@ def test_what_nothing_here_heeds_is_told(tmp_path: Path) -> None:
         (
             "app.json",
             1,
-            "'audioRecordingConfig' names a folder below records.recordings here, where the settings have one",
+            "'audioRecordingConfig' names a folder below the setting records.recordings, if that is set",
         ),
         ("app.json", 1, "'synthesizeSpeechConfigs' has no effect here"),
         ("desk.json", 1, "'proactiveExecutionEnabled' has no effect here"),

@@ -18,7 +18,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def context_parameter(function: Callable[..., object]) -> str:
-    """Return the name of the parameter that takes the context: the one of that type, else `tool_context`."""
+    """Return the name of the parameter that takes the context: the one annotated as such, else `tool_context`."""
     for name, hint in _hints(function).items():
         if inspect.isclass(hint) and issubclass(hint, google.ReadonlyContext):
             return name
@@ -89,7 +89,7 @@ def prepare_arguments(
 
 
 def _as_declared(value: object, hint: Any) -> object:
-    """Return an object for a parameter that is a pydantic class, and every other value as the model wrote it."""
+    """Return an argument as an object if its parameter is annotated with a pydantic class, else unchanged."""
     # The class may stand inside another type, as in `Order | None` and `list[Order]`.
     options = [hint, *typing.get_args(hint)]
     if not any(inspect.isclass(each) and issubclass(each, BaseModel) for each in options):
@@ -122,7 +122,7 @@ class ToolArgsConfig(BaseModel):
 
 
 class BaseTool:
-    """A tool of the project's own class, or the base of those that are built in."""
+    """The base of all tools, built-in ones and those of the project's own classes."""
 
     def __init__(self, *, name: str, description: str, is_long_running: bool = False, **options: object) -> None:
         self.name = name
@@ -216,7 +216,7 @@ class ExampleTool(BaseTool):
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> ExampleTool:
         examples = config.model_dump().get("examples")
         if not isinstance(examples, list | tuple):
-            raise ValueError("'examples' is needed: a list of examples, or the dotted path of one")
+            raise ValueError("'examples' must be a list of examples, or the dotted path of such a list")
         return cls(list(examples))
 
     @property
@@ -257,8 +257,8 @@ def _get_user_choice(options: list[str]) -> None:
 exit_loop = BuiltInTool(
     "exit_loop", "exit_loop", "Exits the loop.\n\nCall this function only when you are instructed to do so."
 )
-_described_choice = LongRunningFunctionTool(_get_user_choice).description
-get_user_choice = BuiltInTool("get_user_choice", "user_choice", _described_choice, is_long_running=True)
+_choice_description = LongRunningFunctionTool(_get_user_choice).description
+get_user_choice = BuiltInTool("get_user_choice", "user_choice", _choice_description, is_long_running=True)
 transfer_to_agent = BuiltInTool("transfer_to_agent", "transfer", _transfer_to_agent.__doc__ or "")
 BUILT_IN_SCHEMAS = {
     "transfer": parameters_schema(_transfer_to_agent, "transfer_to_agent"),
@@ -335,7 +335,7 @@ class StorageTool(BaseTool):
     """A tool for artifacts or memories, which also changes the requests of its agent."""
 
     adds = ""
-    """The value of the `AddedContent` that it adds to every request: `artifacts`, `memories`, or empty for none."""
+    """What is added to every request, as a value of `AddedContent`: `artifacts`, `memories`, or empty for nothing."""
     text = ""
     """A text that is added to the agent's instruction."""
     remembers = False

@@ -37,7 +37,7 @@ class FlowAgent:
         self._start_listens = False
         """The start function returned `listen`: the first silent turn does not count as the caller's silence."""
         self._ended = False
-        """The end function has finished: it is not run again, even if delivering messages took too long."""
+        """The end function has finished; a second `end()`, after a delivery that took too long, skips it."""
         self._closed = False
 
     async def start(self, emit: Emit) -> None:
@@ -59,7 +59,7 @@ class FlowAgent:
             # The start function said nothing, so the greeting was said in its place. An empty utterance gives the
             # caller the floor; None would ask the model.
             decision = replace(decision, utterance="", content="")
-        # A start function that returns `listen` waits for digits or words that the caller was not asked for.
+        # Such a start function waits for digits or words without asking for them, so silence is no missing answer.
         self._start_listens = decision.listen is not None
         await Turn(self._functions, self._model, emit).carry_out(replace(decision, end_turn=True))
         send_messages(conversation)
@@ -97,8 +97,8 @@ class FlowAgent:
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
-            # Counted towards the limit of barge-ins, after which the agent cannot be interrupted. Where nothing was
-            # heard, the caller went on with the same turn and interrupted nothing.
+            # Counted towards the limit of barge-ins, after which the agent cannot be interrupted. If none of the
+            # agent's words were heard, the caller only went on with the same turn.
             self._conversation.interruptions += bool(text)
             self._conversation.history.cut_to_heard(text)
 

@@ -17,7 +17,7 @@ from callagent.json_values import MutableJsonObject
 from callagent.workers import Plain
 
 LOG_LIMIT = 64 * 1024
-"""Bytes of log that one call may write; after them one entry says that the rest is dropped."""
+"""Characters of log that one call may write; after them one entry says that the rest is dropped."""
 _FIELD_LIMIT = 8 * 1024
 
 Send = Callable[[Plain], None]
@@ -48,7 +48,7 @@ class ConversationLogger:
         self._write("error", content, is_pii, {"exc_info": True, **fields})
 
     @contextmanager
-    def bound(self, fields: dict[str, object]) -> Iterator[None]:
+    def with_fields(self, fields: dict[str, object]) -> Iterator[None]:
         """Add `fields` to every entry made inside."""
         self._bound.append(fields)
         try:
@@ -64,8 +64,8 @@ class ConversationLogger:
     def _write(self, level: str, content: object, is_pii: bool, fields: dict[str, object]) -> None:
         if self._left <= 0:
             return
-        for bound in self._bound:
-            fields = {**bound, **fields}
+        for each in self._bound:
+            fields = {**each, **fields}
         # `exc_info` as in the standard library's logging: adds the exception that is being handled.
         if fields.pop("exc_info", False):
             fields["traceback"] = traceback.format_exc(limit=-20)
@@ -80,7 +80,9 @@ class ConversationLogger:
         self._left -= len(repr(entry))
         self._emit(entry)
         if self._left <= 0:
-            self._emit({**entry, "level": "warning", "content": f"log is full: {LOG_LIMIT} bytes; the rest is dropped"})
+            self._emit(
+                {**entry, "level": "warning", "content": f"log is full: {LOG_LIMIT} characters; the rest is dropped"}
+            )
 
     def _emit(self, entry: MutableJsonObject) -> None:
         self._entries.append(entry)
@@ -130,14 +132,14 @@ def tmp_bind(**fields: object) -> Callable[[Callable[..., object]], Callable[...
 
     def decorate(function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)
-        def bound(*arguments: object, **named: object) -> object:
+        def wrapper(*arguments: object, **named: object) -> object:
             logger = current()
             if logger is None:
                 return function(*arguments, **named)
-            with logger.bound(fields):
+            with logger.with_fields(fields):
                 return function(*arguments, **named)
 
-        return bound
+        return wrapper
 
     return decorate
 
