@@ -69,7 +69,8 @@ class FlowAgent:
         conversation.turns += 1
         # Noted before anything else is awaited, so that an interruption does not lose the caller's words.
         await self._note_turn(turn)
-        await functions.wait_for_running()
+        if functions.running is not None or functions.handoff_metrics is not None:
+            await functions.wait_for_running()
         conversation.emit_events(emit)
         agent_turn = Turn(functions, self._model, emit)
         try:

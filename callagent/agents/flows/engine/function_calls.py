@@ -338,7 +338,7 @@ class FunctionCalls:
         self.runner = runner
         self.running: asyncio.Task[Decision] | None = None
         """The function that runs now."""
-        self._handoff_metrics: asyncio.Task[None] | None = None
+        self.handoff_metrics: asyncio.Task[None] | None = None
         """Writes the metrics of the handoff that was noted last."""
         self.random = random.Random(conversation.info.call_id)
         """Shuffles fillers and delay responses: in the same order when a call is replayed."""
@@ -367,7 +367,7 @@ class FunctionCalls:
 
     async def wait_for_running(self) -> None:
         """Wait for what an interrupted turn left: a function, until its deadline at most, or a handoff's metrics."""
-        left = {task for task in (self.running, self._handoff_metrics) if task is not None and not task.done()}
+        left = {task for task in (self.running, self.handoff_metrics) if task is not None and not task.done()}
         if left:
             # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
             await asyncio.wait(left)
@@ -471,9 +471,9 @@ class FunctionCalls:
         # A header whose variable has no value is left out: its receiver would read the variable's name.
         resolved = {name: resolve_header(value, scope) for name, value in headers.items()}
         self._note_handoff(destination, reason)
-        if self._handoff_metrics is not None:
+        if self.handoff_metrics is not None:
             # The metrics are durable before the call is given away. An interruption does not cancel their writing.
-            await asyncio.shield(self._handoff_metrics)
+            await asyncio.shield(self.handoff_metrics)
         return actions.Handoff(
             destination=destination,
             reason=reason,
@@ -493,7 +493,7 @@ class FunctionCalls:
         shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
         if shared is not None:
             conversation.settings.external.store_handoff(conversation.info.call_id, *shared)
-        self._handoff_metrics = asyncio.create_task(self._write_handoff_metrics(destination, reason))
+        self.handoff_metrics = asyncio.create_task(self._write_handoff_metrics(destination, reason))
 
     async def _write_handoff_metrics(self, destination: str, reason: str) -> None:
         await self.conversation.write_metric("HANDOFF_TO", destination)
