@@ -225,7 +225,8 @@ def _report_start(run: Run, call: FunctionCall) -> int:
 def _report_end(run: Run, number: int, call: FunctionCall, answer: CodeAnswer) -> None:
     # Records distinguish added from updated keys. A tree's state knows only which were written: all count as updated.
     delta = answer.actions.get("state_delta") or {}
-    changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
+    removed = answer.actions.get("removed") or []
+    changes = {"added": {}, "updated": delta, "removed": removed} if delta or removed else {}
     run.emit(
         FunctionEnded(
             number=number,

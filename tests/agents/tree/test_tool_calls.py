@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,13 @@ import pytest
 from callagent.agents import FunctionEnded
 from callagent.agents.tree.tool_calls import as_result, parse_arguments
 from callagent.testing.virtual_time import run
+from tests.agents.cx.support import driven as driven_app
+from tests.agents.cx.support import write_app
 from tests.agents.driving import words
 from tests.agents.flows.support import of
 from tests.agents.tree.support import Functions, code_tool, driven, llm
+
+KEEP = "def keep() -> str:\n    context.state['kept'] = 1\n    return 'kept'\n"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,15 @@ def test_the_model_goes_on_while_an_asynchronous_tool_runs_and_learns_the_result
             assert "found" in str(tree.model.messages())
 
     run(invocation())
+
+
+async def test_a_key_that_a_tool_removed_is_told_where_it_changed_nothing_else(tmp_path: Path) -> None:
+    tools = {"keep": KEEP, "forget": "def forget() -> str:\n    del context.state['kept']\n    return 'gone'\n"}
+    entries = ({"calls": [{"name": name}]} for name in tools)
+    async with driven_app(write_app(tmp_path, tools=tools), *entries, {"text": "Done."}) as agent:
+        kept, forgotten = of(FunctionEnded, await agent.says("Keep it, then forget it."))
+    assert kept.state_changes["updated"] == {"kept": 1}
+    assert forgotten.state_changes == {"added": {}, "updated": {}, "removed": ["kept"]}
 
 
 async def test_an_asynchronous_tool_ends_with_the_call() -> None:
