@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import email.parser
 import gc
 import json
 import struct
@@ -28,8 +29,9 @@ from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.rtp import Pump, RtpPorts
 from callagent.server import reduce_garbage_collection
 
-GOAL_MICROSECONDS = 150.0
-"""Processor time to parse an INVITE with sixteen headers and to begin its transaction and call."""
+GOAL_RATIO = 4.0
+"""Processor time to parse an INVITE with sixteen headers and to begin its transaction and call, in times that the
+standard library takes in the same run to parse a mail with these headers: 3.5 where the mail takes 43 us."""
 GOAL_LATE_MS = 10.0
 """How much later a packet may be than the latest one of the sender in C, which runs at the same time."""
 _ROUNDS = 40
@@ -43,7 +45,7 @@ def bench_signalling(options: argparse.Namespace) -> int:
     """Run the benchmark and print its figures; return the exit status, 1 when a goal is missed."""
     result = message_cost() | asyncio.run(_measure_running_calls(options.calls, options.rate, options.seconds))
     result["met"] = (
-        result["invite_us"] <= GOAL_MICROSECONDS
+        result["invite_us"] <= GOAL_RATIO * result["mail_us"]
         and result["late_ms"]["max"] <= GOAL_LATE_MS + result["reference_ms"]["max"]
         and not result["failures"]
         and result["streams_heard"] == options.calls
@@ -78,11 +80,12 @@ def invite(number: int) -> bytes:
 
 
 def message_cost() -> dict[str, float]:
-    """Return the microseconds of processor time to parse an INVITE, and to serve it.
+    """Return the microseconds of processor time to parse an INVITE, to serve it, and to parse a mail with its headers.
 
     Of many short rounds the fastest counts, because it was the least disturbed.
     """
-    parsing, serving = [], []
+    parsing, serving, mailing = [], [], []
+    parse_mail = email.parser.BytesParser().parsebytes
     # Garbage is collected between the measurements, so that no collection falls into one of them.
     for index in range(_ROUNDS):
         # Every message is different, because a repeated INVITE is a retransmission (RFC 3261 section 17.2).
@@ -92,12 +95,18 @@ def message_cost() -> dict[str, float]:
         for message in messages:
             sip.parse_message(message)
         parsing.append(time.process_time() - began)
+        mails = [message.partition(b"\r\n")[2] for message in messages]
+        began = time.process_time()
+        for mail in mails:
+            parse_mail(mail)
+        mailing.append(time.process_time() - began)
         messages = [invite(10**6 + index * _ROUND_MESSAGES + number) for number in range(_ROUND_MESSAGES)]
         gc.collect()
         serving.append(_time_serving(messages))
     return {
         "parse_us": round(1e6 * min(parsing) / _ROUND_MESSAGES, 1),
         "invite_us": round(1e6 * min(serving) / _ROUND_MESSAGES, 1),
+        "mail_us": round(1e6 * min(mailing) / _ROUND_MESSAGES, 1),
     }
 
 
@@ -171,7 +180,8 @@ def _text(result: dict[str, Any]) -> str:
     late, set_up, sender_in_c = result["late_ms"], result["set_up_ms"], result["reference_ms"]
     return "\n".join(
         (
-            f"INVITE of 16 headers   {result['invite_us']:.0f} µs to its call, {result['parse_us']:.0f} µs to read it",
+            f"INVITE of 16 headers   {result['invite_us']:.0f} µs to its call, {result['parse_us']:.0f} µs to read it, "
+            f"{result['mail_us']:.0f} µs for the standard library to read such a mail",
             f"{result['calls_per_second']:.0f} calls/s, {result['calls']} in all, {result['failures']} failed; "
             f"set up in p50 {set_up['p50']:.1f}  p99 {set_up['p99']:.1f} ms, with {result['core']:.2f} of a core",
             f"{result['running_calls']} running calls       "

@@ -299,12 +299,15 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """Return the first value of a field, or None."""
-        values = self.values(name)
+        index = self._index
+        values = (self._by_name() if index is None else index).get(name.lower())
         return values[0] if values else None
 
     def values(self, name: str) -> Sequence[str]:
         """Return the values of all fields of that name, in order."""
-        return self._by_name().get(name.lower(), ())
+        # The index is looked at here, because a call costs more than the search: an INVITE is asked fifty times.
+        index = self._index
+        return (self._by_name() if index is None else index).get(name.lower(), ())
 
     def _by_name(self) -> dict[str, list[str]]:
         # Built by the first read after a change: fields that are only written need no index.
