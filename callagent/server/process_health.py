@@ -96,6 +96,7 @@ class Watchdog:
     def __init__(self) -> None:
         self._watched: list[Watched] = []
         self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
         self._looked_at: float | None = None
         self._awake_since = 0.0
         self.process_stalls = 0
@@ -116,10 +117,14 @@ class Watchdog:
         self.watch("loop", lambda: moved[0], lambda: ident)
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
+        """Stop looking, and wait for the line of the log that is being written."""
         self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(LOOK_SECONDS)
 
     @property
     def still(self) -> list[str]:
