@@ -26,7 +26,7 @@ from callagent.agents.tree.events import (
     texts,
 )
 from callagent.agents.tree.nodes import CallbackPoint, JsonSchema, LlmNode, Node, Tool, ToolKind, phone_ending
-from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Run, raise_error
+from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Run, has_changes, raise_error
 from callagent.agents.tree.structured_output import SavedOutput, conform, parse_output
 
 RUNNING = {"status": "running"}
@@ -224,9 +224,8 @@ def _report_start(run: Run, call: FunctionCall) -> int:
 
 def _report_end(run: Run, number: int, call: FunctionCall, answer: CodeAnswer) -> None:
     # Records distinguish added from updated keys. A tree's state knows only which were written: all count as updated.
-    delta = answer.actions.get("state_delta") or {}
-    removed = answer.actions.get("removed") or []
-    changes = {"added": {}, "updated": delta, "removed": removed} if delta or removed else {}
+    updated, removed = answer.actions.get("state_delta") or {}, answer.actions.get("removed") or []
+    changes = {"added": {}, "updated": updated, "removed": removed} if has_changes(answer) else {}
     run.emit(
         FunctionEnded(
             number=number,

@@ -299,13 +299,12 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """Return the first value of a field, or None."""
-        index = self._index
-        values = (self._by_name() if index is None else index).get(name.lower())
+        values = self.values(name)
         return values[0] if values else None
 
     def values(self, name: str) -> Sequence[str]:
         """Return the values of all fields of that name, in order."""
-        # The index is looked at here, because a call costs more than the search: an INVITE is asked fifty times.
+        # `_by_name` is called only to build the index, because a call costs more than the lookup.
         index = self._index
         return (self._by_name() if index is None else index).get(name.lower(), ())
 

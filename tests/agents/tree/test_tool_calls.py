@@ -15,8 +15,6 @@ from tests.agents.driving import words
 from tests.agents.flows.support import of
 from tests.agents.tree.support import Functions, code_tool, driven, llm
 
-KEEP = "def keep() -> str:\n    context.state['kept'] = 1\n    return 'kept'\n"
-
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -63,7 +61,10 @@ def test_the_model_goes_on_while_an_asynchronous_tool_runs_and_learns_the_result
 
 
 async def test_a_key_that_a_tool_removed_is_told_where_it_changed_nothing_else(tmp_path: Path) -> None:
-    tools = {"keep": KEEP, "forget": "def forget() -> str:\n    del context.state['kept']\n    return 'gone'\n"}
+    tools = {
+        "keep": "def keep() -> str:\n    context.state['kept'] = 1\n    return 'kept'\n",
+        "forget": "def forget() -> str:\n    del context.state['kept']\n    return 'gone'\n",
+    }
     entries = ({"calls": [{"name": name}]} for name in tools)
     async with driven_app(write_app(tmp_path, tools=tools), *entries, {"text": "Done."}) as agent:
         kept, forgotten = of(FunctionEnded, await agent.says("Keep it, then forget it."))
