@@ -228,7 +228,7 @@ async def answered(phone: Endpoint, target: str) -> tuple[EndpointCall, asyncio.
 
 
 async def test_calls_and_transfers_reach_a_peer_with_tcp_by_tcp() -> None:
-    async with pair() as (phone, peer):
+    async with pair(free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM)) as (phone, peer):
         host, port = peer.endpoint.local_address
         await peer.endpoint.listen("tcp", host, port)
         call, events = await answered(phone, f"sip:agent@{host}:{port}")
